@@ -1,0 +1,2 @@
+//! effigy: the command line.
+fn main() {}
