@@ -1,2 +1,53 @@
-//! effigy: the command line.
-fn main() {}
+//! effigy: the command line. It holds no mechanism: what a semisolate, a session and an apply are is in the crates beside.
+
+mod cli;
+mod commands;
+mod failure;
+mod pager;
+mod progress;
+mod prompt;
+mod render;
+mod risk;
+mod store;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cli::{Cli, Command};
+use crate::failure::{report, status};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error, &arguments),
+    };
+    dispatch(cli).unwrap_or_else(|error| report(&error))
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Completions(args) => commands::generate::completions(args.shell),
+        Command::Man(args) => commands::generate::man(args.directory.as_deref())?,
+        _ => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a usage error, or the help that was asked for.
+///
+/// A wrong line for `run` or `shell` ends with 125 as every failure of theirs: 2 could be the command's own status.
+fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    // Nothing can be done about a stream that does not take the message.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::SUCCESS;
+    }
+    let tolerant = Cli::command().ignore_errors(true);
+    let runs = tolerant
+        .try_get_matches_from(arguments)
+        .is_ok_and(|m| matches!(m.subcommand_name(), Some("run" | "shell")));
+    ExitCode::from(if runs { status::FAILED } else { status::USAGE })
+}

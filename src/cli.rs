@@ -1,0 +1,399 @@
+//! What can be typed: the one definition that help, man page and shell completions come from.
+//!
+//! These are low arguments: nothing here has been looked up, opened or checked beyond its shape. What an argument means
+//! is decided where it is used.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::render::quantity::{parse_age, parse_size};
+
+const EXIT_STATUS: &str = "\
+Exit status of `run` and `shell`: the command's own; 128+n if signal n killed it; 127 command not found; \
+126 command not executable; 125 effigy itself failed, also for a usage error.
+
+Exit status of the other commands: 0 done; 1 conflict, refused, or nothing found; 2 usage; 125 failure.";
+
+/// Runs a command against an effigy of the machine, keeps its effects aside, and lets you decide afterwards.
+#[derive(Debug, Parser)]
+#[command(
+    name = "effigy",
+    version,
+    about = "Run a command, keep its effects aside, decide afterwards",
+    long_about = "Runs a command for real against an effigy of the machine: your real files, seen through a layer that takes \
+                  every change. Nothing real changes until you commit.",
+    after_long_help = EXIT_STATUS,
+    propagate_version = false,
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    /// Where sessions are kept [default: $EFFIGY_STORE, else $XDG_STATE_HOME/effigy]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command; nothing real changes
+    #[command(after_long_help = EXIT_STATUS)]
+    Run(RunArgs),
+    /// Run $SHELL the same way
+    Shell(ShellArgs),
+    /// List the sessions
+    Ls(LsArgs),
+    /// List a session's net effects, one line a path
+    #[command(after_long_help = SUMMARY_CODES)]
+    Summary(SummaryArgs),
+    /// Show a session's net effects as a unified diff
+    Diff(DiffArgs),
+    /// Print a file as the session left it
+    Cat(CatArgs),
+    /// Apply a session's net effects to the real files
+    Commit(CommitArgs),
+    /// Take back the last apply of a session
+    Undo(UndoArgs),
+    /// Finish or roll back an apply that was interrupted
+    Recover(RecoverArgs),
+    /// Delete sessions
+    Discard(DiscardArgs),
+    /// Delete old sessions by the limits given
+    Gc(GcArgs),
+    /// Say what this machine allows, and the remedy for what it refuses
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the man page, or write one for each command into a directory
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+const SUMMARY_CODES: &str = "\
+Codes: A added, M content changed, m only metadata changed, D deleted, T type changed, R old -> new renamed.
+
+Control characters in names are shown escaped (\\n, \\x1b). With -z every line ends with a NUL byte and names are given \
+as they are.";
+
+/// How to run, for `run` and `shell` alike.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct RunOptions {
+    /// Name the session; the name must be free
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+
+    /// Commit without asking when the command exits 0
+    #[arg(short, long, conflicts_with = "keep")]
+    pub(crate) yes: bool,
+
+    /// Do not ask: keep the session (the default without a terminal)
+    #[arg(short = 'n', long)]
+    pub(crate) keep: bool,
+
+    /// Keep the effects only, without the ordered journal
+    #[arg(long)]
+    pub(crate) no_trace: bool,
+
+    /// Let PATH not exist inside (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) hide: Vec<PathBuf>,
+
+    /// Let writes below PATH fail with EROFS inside (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) read_only: Vec<PathBuf>,
+
+    /// Give the command no network
+    #[arg(long)]
+    pub(crate) no_net: bool,
+
+    /// Let the command be uid 0 inside
+    #[arg(long)]
+    pub(crate) root: bool,
+
+    /// Print nothing of effigy's own on stderr but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
+
+    /// The command and its arguments, executed as given, never through a shell
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD",
+        value_hint = clap::ValueHint::CommandWithArguments
+    )]
+    pub(crate) command: Vec<OsString>,
+
+    /// The store directory as chosen by `--store`, `EFFIGY_STORE` or the default; `main` fills it in.
+    #[arg(skip)]
+    pub(crate) store: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShellArgs {
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which net effects, for every command that looks at or applies them.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct FilterArgs {
+    /// Only the paths that match (repeatable)
+    ///
+    /// Patterns are anchored at the directory the command was run in, or absolute; `*` stays within a component, `**`
+    /// crosses; a directory's pattern takes what is below it. A pattern that matches nothing is an error.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) only: Vec<OsString>,
+
+    /// Not the paths that match (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SummaryArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
+
+    /// End every line with NUL and give names as they are
+    #[arg(short = 'z', long, conflicts_with = "json")]
+    pub(crate) null: bool,
+
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    /// Only these paths and what is below them, relative to the current directory
+    #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    /// Name, id or unique prefix of an id
+    #[arg(value_name = "S")]
+    pub(crate) session: String,
+
+    /// The file, relative to the current directory
+    #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+}
+
+/// What to do with a path whose real state is not what the session saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ConflictChoice {
+    /// Change nothing at all
+    #[default]
+    Abort,
+    /// Leave that path alone and apply the others
+    Skip,
+    /// Apply it all the same; what was there is kept for undo
+    Overwrite,
+}
+
+/// How to apply, for every command that changes the real files.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ApplyOptions {
+    /// Print the steps and take none
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// What to do when a path has changed meanwhile
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    pub(crate) on_conflict: ConflictChoice,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CommitArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
+
+    #[command(flatten)]
+    pub(crate) apply: ApplyOptions,
+
+    /// Copy, and leave the session whole
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) apply: ApplyOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiscardArgs {
+    /// Names, ids or unique prefixes of ids
+    #[arg(
+        value_name = "S",
+        required_unless_present_any = ["all", "older_than"],
+        conflicts_with_all = ["all", "older_than"]
+    )]
+    pub(crate) sessions: Vec<String>,
+
+    /// Every session that is not in use
+    #[arg(long, conflicts_with = "older_than")]
+    pub(crate) all: bool,
+
+    /// Every session older than AGE: 90s, 30m, 12h, 7d, 2w
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub(crate) older_than: Option<std::time::Duration>,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("limit").required(true).multiple(true))]
+pub(crate) struct GcArgs {
+    /// Delete sessions older than AGE: 90s, 30m, 12h, 7d, 2w
+    #[arg(long, value_name = "AGE", value_parser = parse_age, group = "limit", env = "EFFIGY_MAX_AGE")]
+    pub(crate) max_age: Option<std::time::Duration>,
+
+    /// Keep the N newest sessions
+    #[arg(long, value_name = "N", group = "limit", env = "EFFIGY_MAX_COUNT")]
+    pub(crate) max_count: Option<usize>,
+
+    /// Keep the newest sessions that fit into SIZE: 500M, 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, group = "limit", env = "EFFIGY_MAX_SIZE")]
+    pub(crate) max_size: Option<u64>,
+
+    /// Say what would be deleted and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    fn parse(line: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("effigy").chain(line.iter().copied()))
+    }
+
+    #[test]
+    fn what_follows_the_command_belongs_to_it() {
+        let cli = parse(&["run", "-n", "rm", "-y", "--store", "x"]).expect("a valid line");
+        let Command::Run(args) = cli.command else {
+            panic!("not run: {:?}", cli.command);
+        };
+        assert!(args.options.keep && !args.options.yes);
+        assert_eq!(args.command, ["rm", "-y", "--store", "x"]);
+        assert_eq!(cli.store, None);
+    }
+
+    #[test]
+    fn a_separator_inside_the_command_stays() {
+        let cli = parse(&["run", "--", "env", "--", "x"]).expect("a valid line");
+        let Command::Run(args) = cli.command else {
+            panic!("not run: {:?}", cli.command);
+        };
+        assert_eq!(args.command, ["env", "--", "x"]);
+    }
+
+    #[test]
+    fn yes_and_keep_exclude_each_other() {
+        assert!(parse(&["run", "-y", "-n", "--", "true"]).is_err());
+    }
+
+    #[test]
+    fn discard_wants_something_to_discard() {
+        assert!(parse(&["discard"]).is_err());
+        assert!(parse(&["discard", "a", "--all"]).is_err());
+        assert!(parse(&["discard", "a", "b"]).is_ok());
+        assert!(parse(&["discard", "--older-than", "7d"]).is_ok());
+    }
+
+    #[test]
+    fn gc_wants_a_limit() {
+        assert!(parse(&["gc"]).is_err());
+        assert!(parse(&["gc", "--max-age", "2w", "--max-size", "1G"]).is_ok());
+    }
+}
