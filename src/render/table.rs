@@ -57,7 +57,7 @@ mod tests {
         ];
         write_table(&mut out, headings, &rows).expect("a vector takes everything");
         assert_eq!(
-            String::from_utf8_lossy(&out),
+            String::from_utf8(out).expect("text"),
             "ID  SIZE  CMD\nab     1  x y\né    100\n"
         );
     }
