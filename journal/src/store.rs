@@ -1,0 +1,544 @@
+//! The store: a private directory that holds sessions.
+//!
+//! ```text
+//! <store>/lock            held while a session is made
+//! <store>/sessions/<id>/  one session
+//! <store>/trash/          what is being discarded; may be removed at any time
+//! ```
+
+use crate::session::{
+    LockError, Record, RecordError, Session, SessionId, Timestamp, is_valid_name,
+};
+use crate::sys;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+mod names;
+mod probe;
+
+pub use probe::{Capacity, ProbeError};
+
+/// A directory of sessions.
+#[derive(Clone, Debug)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The system refused.
+    #[error("open the store {}: {source}", .path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// It belongs to somebody else, who could change what is in it.
+    #[error("open the store {}: it belongs to user {owner}", .path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+}
+
+/// Why a session could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// Another session has the name.
+    #[error("make session {name}: the name is taken by session {id}")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: SessionId,
+    },
+    /// It is no name.
+    #[error(
+        "make session {name:?}: a name is 1 to 64 letters, digits and . _ - + :, does not begin with . or -, and does not look like an id"
+    )]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+    /// The system refused.
+    #[error("make a session in {}: {source}", .path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The record could not be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The new session could not be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+/// Why no session was found.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// There is none at all.
+    #[error("find a session: there is none in {}", .store.display())]
+    Empty {
+        /// The store.
+        store: PathBuf,
+    },
+    /// None is called so.
+    #[error("find session {wanted}: there is none of that name or id in {}", .store.display())]
+    NotFound {
+        /// What was asked for.
+        wanted: String,
+        /// The store.
+        store: PathBuf,
+        /// Names and ids that are much like it, the most alike first.
+        near: Vec<String>,
+    },
+    /// Several ids begin so.
+    #[error("find session {wanted}: {} sessions have ids that begin so", .candidates.len())]
+    Ambiguous {
+        /// What was asked for.
+        wanted: String,
+        /// They: id and name.
+        candidates: Vec<(SessionId, Option<String>)>,
+    },
+    /// It is there but cannot be read.
+    #[error(transparent)]
+    Damaged(RecordError),
+    /// The store cannot be read.
+    #[error(transparent)]
+    List(#[from] ListError),
+}
+
+/// Why the sessions could not be listed.
+#[derive(Debug, thiserror::Error)]
+#[error("list sessions in {}: {source}", .path.display())]
+pub struct ListError {
+    /// The directory.
+    pub path: PathBuf,
+    /// The reason.
+    pub source: io::Error,
+}
+
+/// Why a session could not be discarded.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscardError {
+    /// It is in use.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The system refused to take it out of the list; it is as it was.
+    #[error("discard {}: {source}", .path.display())]
+    Io {
+        /// Its directory.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// It is out of the list, but not all of it could be removed; the next gc tries again.
+    #[error("remove all of the discarded session: {} remains: {source}", .path.display())]
+    Rest {
+        /// What is left.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// What is in a store.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The sessions, the oldest first.
+    pub sessions: Vec<Session>,
+    /// Directories that have an id but no record that can be read.
+    pub damaged: Vec<Damaged>,
+}
+
+/// A session without a readable record. It can still be discarded.
+#[derive(Debug)]
+pub struct Damaged {
+    /// Its id.
+    pub id: SessionId,
+    /// Why it cannot be read.
+    pub error: RecordError,
+}
+
+/// What [`Store::gc`] keeps. `None` means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcLimits {
+    /// Sessions that ended longer ago go.
+    pub age: Option<Duration>,
+    /// Of more sessions than this the oldest go.
+    pub count: Option<usize>,
+    /// While the sessions occupy more bytes than this, the oldest goes.
+    pub bytes: Option<u64>,
+}
+
+/// What [`Store::gc`] did.
+#[derive(Debug, Default)]
+pub struct GcReport {
+    /// Sessions that were discarded: id, name, bytes they occupied.
+    pub discarded: Vec<(SessionId, Option<String>, u64)>,
+    /// Sessions beyond a limit that were kept: in use, wanted by the caller or by another session.
+    pub kept: Vec<SessionId>,
+    /// What could not be discarded.
+    pub failed: Vec<DiscardError>,
+    /// Remains of earlier discards and of killed creations that were removed.
+    pub remains: usize,
+}
+
+impl Store {
+    /// Opens the store in `dir` and makes it, for nobody but its owner, if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made, or belongs to another user.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let io = |source| OpenError::Io {
+            path: dir.to_owned(),
+            source,
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700).recursive(true);
+        builder.create(dir).map_err(io)?;
+        let dir = dir.canonicalize().map_err(io)?;
+        let io = |source| OpenError::Io {
+            path: dir.clone(),
+            source,
+        };
+        let me = nix::unistd::geteuid();
+        let owner = fs::metadata(&dir).map_err(io)?.uid();
+        if owner != me.as_raw() && !me.is_root() {
+            return Err(OpenError::Foreign { path: dir, owner });
+        }
+        builder.create(dir.join("sessions")).map_err(io)?;
+        builder.create(dir.join("trash")).map_err(io)?;
+        Ok(Self { dir })
+    }
+
+    /// Where it is: absolute, without symbolic links.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.dir.join("sessions")
+    }
+
+    fn trash(&self) -> PathBuf {
+        self.dir.join("trash")
+    }
+
+    /// Finds out by trying whether upper layers can live here, and how much room there is.
+    ///
+    /// # Errors
+    /// When they cannot; [`ProbeError::remedy`] says what to do.
+    pub fn probe(&self) -> Result<Capacity, ProbeError> {
+        probe::probe(&self.dir, &self.trash())
+    }
+
+    /// Makes a session, locked exclusively, in state [`State::Recording`](crate::State::Recording).
+    ///
+    /// # Errors
+    /// When the name is taken or no name, or the system refuses.
+    pub fn create(&self, name: Option<&str>) -> Result<Session, CreateError> {
+        let guard = self.guard().map_err(|source| CreateError::Io {
+            path: self.dir.join("lock"),
+            source,
+        })?;
+        if let Some(name) = name {
+            if !is_valid_name(name) {
+                return Err(CreateError::BadName {
+                    name: name.to_owned(),
+                });
+            }
+            let listing = self.list().map_err(|e| CreateError::Io {
+                path: e.path,
+                source: e.source,
+            })?;
+            if let Some(other) = listing
+                .sessions
+                .iter()
+                .find(|s| s.record.name.as_deref() == Some(name))
+            {
+                return Err(CreateError::NameTaken {
+                    name: name.to_owned(),
+                    id: other.record.id.clone(),
+                });
+            }
+        }
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| CreateError::Io { path, source }
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700);
+        let (id, dir) = loop {
+            let id = SessionId::random().map_err(io(&self.dir))?;
+            let dir = self.sessions().join(id.as_str());
+            match builder.create(&dir) {
+                Ok(()) => break (id, dir),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(io(&dir)(e)),
+            }
+        };
+        let mut session = Session::new(dir, Record::new(id, name.map(str::to_owned)));
+        session.lock_exclusive()?;
+        for below in ["layers", "versions", "apply"] {
+            let path = session.dir().join(below);
+            builder.create(&path).map_err(io(&path))?;
+        }
+        session.save_soon()?;
+        drop(guard);
+        Ok(session)
+    }
+
+    /// Finds a session by name, id or unique prefix of its id; without any, the newest. It is not locked.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find(&self, wanted: Option<&str>) -> Result<Session, FindError> {
+        let Listing {
+            mut sessions,
+            damaged,
+        } = self.list()?;
+        let Some(wanted) = wanted else {
+            return sessions.pop().ok_or_else(|| FindError::Empty {
+                store: self.dir.clone(),
+            });
+        };
+        let exact = |s: &Session| {
+            s.record.name.as_deref() == Some(wanted) || s.record.id.as_str() == wanted
+        };
+        if let Some(found) = sessions.iter().position(exact) {
+            return Ok(sessions.swap_remove(found));
+        }
+        if let Some(damaged) = damaged
+            .into_iter()
+            .find(|damaged| damaged.id.as_str() == wanted)
+        {
+            return Err(FindError::Damaged(damaged.error));
+        }
+        let begins = |s: &Session| !wanted.is_empty() && s.record.id.as_str().starts_with(wanted);
+        let (mut found, others): (Vec<_>, Vec<_>) = sessions.into_iter().partition(begins);
+        match found.len() {
+            0 => Err(FindError::NotFound {
+                wanted: wanted.to_owned(),
+                store: self.dir.clone(),
+                near: names::near(wanted, &others),
+            }),
+            1 => Ok(found.swap_remove(0)),
+            _ => Err(FindError::Ambiguous {
+                wanted: wanted.to_owned(),
+                candidates: found
+                    .into_iter()
+                    .map(|s| (s.record.id, s.record.name))
+                    .collect(),
+            }),
+        }
+    }
+
+    /// All sessions, the oldest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read; a session that cannot be read is listed as damaged instead.
+    pub fn list(&self) -> Result<Listing, ListError> {
+        let path = self.sessions();
+        let mut listing = Listing::default();
+        let entries = fs::read_dir(&path).map_err(|source| ListError {
+            path: path.clone(),
+            source,
+        })?;
+        for entry in entries {
+            let entry = entry.map_err(|source| ListError {
+                path: path.clone(),
+                source,
+            })?;
+            let Some(id) = entry.file_name().to_str().and_then(SessionId::parse) else {
+                continue;
+            };
+            match Session::read(&entry.path()) {
+                Ok(session) => listing.sessions.push(session),
+                // Being made at this moment, or discarded at this moment.
+                Err(RecordError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                }
+                Err(error) => listing.damaged.push(Damaged { id, error }),
+            }
+        }
+        listing
+            .sessions
+            .sort_by(|a, b| (a.record.start, &a.record.id).cmp(&(b.record.start, &b.record.id)));
+        listing.damaged.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(listing)
+    }
+
+    /// Removes a session and everything in it.
+    ///
+    /// It leaves the list at once, by a rename; so also a killed discard leaves nothing half listed.
+    ///
+    /// # Errors
+    /// When it is in use, or the system refuses.
+    pub fn discard(&self, mut session: Session) -> Result<(), DiscardError> {
+        session.lock_exclusive()?;
+        self.discard_dir(session.dir(), &session.record.id)
+    }
+
+    /// Removes a session whose record cannot be read.
+    ///
+    /// # Errors
+    /// As [`discard`](Self::discard).
+    pub fn discard_damaged(&self, id: &SessionId) -> Result<(), DiscardError> {
+        let dir = self.sessions().join(id.as_str());
+        let mut session = Session::new(dir, Record::new(id.clone(), None));
+        session.lock_exclusive()?;
+        self.discard_dir(session.dir(), &session.record.id)
+    }
+
+    fn discard_dir(&self, dir: &Path, id: &SessionId) -> Result<(), DiscardError> {
+        let io = |source| DiscardError::Io {
+            path: dir.to_owned(),
+            source,
+        };
+        let mut random = [0; 8];
+        sys::random(&mut random).map_err(io)?;
+        let name = format!("{id}.{:016x}", u64::from_ne_bytes(random));
+        let target = self.trash().join(&name);
+        fs::rename(dir, &target).map_err(io)?;
+        let rest = |source| DiscardError::Rest {
+            path: target.clone(),
+            source,
+        };
+        let trash = File::open(self.trash()).map_err(rest)?;
+        let name = CString::new(name).map_err(|e| rest(e.into()))?;
+        sys::remove_tree(trash.as_fd(), &name).map_err(rest)
+    }
+
+    /// Discards what is beyond the limits, the oldest first, and sweeps up remains.
+    ///
+    /// Never touched: sessions in use, those for which `keep` answers true (an apply that waits for recovery, say), and
+    /// those that a session layered over them still needs.
+    ///
+    /// # Errors
+    /// When the store cannot be read. What could not be discarded is in the report.
+    pub fn gc(
+        &self,
+        limits: &GcLimits,
+        keep: &mut dyn FnMut(&Session) -> bool,
+    ) -> Result<GcReport, ListError> {
+        let mut report = GcReport {
+            remains: self.sweep()?,
+            ..GcReport::default()
+        };
+        let sessions = self.list()?.sessions;
+        let mut count = sessions.len();
+        let sizes: Vec<u64> = match limits.bytes {
+            Some(_) => sessions.iter().map(Session::measure).collect(),
+            None => vec![0; sessions.len()],
+        };
+        let mut bytes: u64 = sizes.iter().fold(0, |sum, size| sum.saturating_add(*size));
+        let mut needed: Vec<(SessionId, SessionId)> = sessions
+            .iter()
+            .flat_map(|s| {
+                s.record
+                    .lower
+                    .iter()
+                    .map(|lower| (lower.clone(), s.record.id.clone()))
+            })
+            .collect();
+        let now = Timestamp::now();
+        for (session, size) in sessions.into_iter().zip(sizes) {
+            let ended = session.record.end.unwrap_or(session.record.start);
+            let too_old = limits
+                .age
+                .is_some_and(|age| u128::from(now.since(ended)) > age.as_nanos());
+            let too_many = limits.count.is_some_and(|limit| count > limit);
+            if !too_old && !too_many && limits.bytes.is_none_or(|limit| bytes <= limit) {
+                continue;
+            }
+            let id = session.record.id.clone();
+            if session.is_in_use() || needed.iter().any(|(lower, _)| *lower == id) || keep(&session)
+            {
+                report.kept.push(id);
+                continue;
+            }
+            let name = session.record.name.clone();
+            let size = if limits.bytes.is_some() {
+                size
+            } else {
+                session.measure()
+            };
+            match self.discard(session) {
+                Ok(()) => {
+                    count -= 1;
+                    bytes = bytes.saturating_sub(size);
+                    needed.retain(|(_, over)| *over != id);
+                    report.discarded.push((id, name, size));
+                }
+                Err(DiscardError::Lock(_)) => report.kept.push(id),
+                Err(error) => report.failed.push(error),
+            }
+        }
+        Ok(report)
+    }
+
+    /// Removes what killed discards and killed creations have left; says how many things it removed.
+    fn sweep(&self) -> Result<usize, ListError> {
+        let mut swept = 0;
+        let error = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ListError { path, source }
+        };
+        let trash = self.trash();
+        let dir = File::open(&trash).map_err(error(&trash))?;
+        for entry in fs::read_dir(&trash).map_err(error(&trash))? {
+            let entry = entry.map_err(error(&trash))?;
+            let Ok(name) = CString::new(entry.file_name().as_bytes()) else {
+                continue;
+            };
+            // A failure here is met again, and then reported, by whoever discards; the sweep only tidies.
+            swept += usize::from(sys::remove_tree(dir.as_fd(), &name).is_ok());
+        }
+        // Under the store's lock nothing is being made, so what has no record and no lock holder never will have one.
+        let guard = self.guard().map_err(error(&self.dir))?;
+        let sessions = self.sessions();
+        for entry in fs::read_dir(&sessions).map_err(error(&sessions))? {
+            let entry = entry.map_err(error(&sessions))?;
+            let Some(id) = entry.file_name().to_str().and_then(SessionId::parse) else {
+                continue;
+            };
+            let record = entry.path().join("session.json");
+            if matches!(fs::symlink_metadata(&record), Err(e) if e.kind() == io::ErrorKind::NotFound)
+            {
+                swept += usize::from(self.discard_damaged(&id).is_ok());
+            }
+        }
+        drop(guard);
+        Ok(swept)
+    }
+
+    /// Holds the store's lock until the file is dropped.
+    fn guard(&self) -> io::Result<File> {
+        let mut options = fs::OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let file = options
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(self.dir.join("lock"))?;
+        sys::lock_waiting(file.as_fd())?;
+        Ok(file)
+    }
+}
