@@ -1,0 +1,60 @@
+//! The executor of plans.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why an apply failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The system refused a step. `left` says what state is left.
+    #[error("{action} {}: {source}; {left}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+        /// What state is left.
+        left: Left,
+    },
+    /// A path was changed between validation and its step; it was not touched.
+    #[error("apply {}: it was changed this very moment; {left}", .path.display())]
+    Raced {
+        /// The path.
+        path: PathBuf,
+        /// What state is left.
+        left: Left,
+    },
+    /// The filesystem refuses to move between the layer and the target although both are on it (quota projects,
+    /// encryption). Everything was put back: plan again with [`Options::copy`](crate::Options).
+    #[error("apply {}: the filesystem refuses to move it there; nothing was changed", .path.display())]
+    CrossDevice {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Stopped by [`Options::stop_after`](crate::Options).
+    #[error("apply: stopped by the test option")]
+    Stopped,
+    /// The session's record could not be written; the real tree is as planned.
+    #[error(transparent)]
+    Record(#[from] effigy_journal::session::RecordError),
+}
+
+/// The state of the real tree after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Everything was put back.
+    Unchanged,
+    /// Putting back failed: `effigy recover` is needed.
+    Interrupted,
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Unchanged => "nothing was changed",
+            Self::Interrupted => "the change is half done: run effigy recover",
+        })
+    }
+}
