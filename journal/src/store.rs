@@ -505,6 +505,12 @@ impl Store {
             let Ok(name) = CString::new(entry.file_name().as_bytes()) else {
                 continue;
             };
+            // Somebody may be probing at this moment; only what is old is a remain.
+            let age = entry.metadata().and_then(|m| m.modified());
+            let fresh = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() < 60));
+            if fresh && name.to_bytes().starts_with(probe::PREFIX.as_bytes()) {
+                continue;
+            }
             // A failure here is met again, and then reported, by whoever discards; the sweep only tidies.
             swept += usize::from(sys::remove_tree(dir.as_fd(), &name).is_ok());
         }

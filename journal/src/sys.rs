@@ -168,85 +168,111 @@ const MAX_DEPTH: usize = 64;
 ///
 /// Symbolic links are removed, never followed. What is deeper than a few dozen levels is first moved up.
 pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
-    let mut moved = 0_u64;
-    remove_at(parent, name, parent, 0, &mut moved)
+    let mut salt = [0; 8];
+    random(&mut salt)?;
+    let mut removal = Removal {
+        top: parent,
+        salt: u64::from_ne_bytes(salt),
+        moved: 0,
+        pending: Vec::new(),
+    };
+    removal.remove(parent, name, 0)?;
+    while let Some(name) = removal.pending.pop() {
+        removal.remove(parent, &name, 0)?;
+    }
+    Ok(())
 }
 
-fn remove_at(
-    top: BorrowedFd<'_>,
-    name: &CStr,
-    parent: BorrowedFd<'_>,
-    depth: usize,
-    moved: &mut u64,
-) -> io::Result<()> {
-    match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => return Ok(()),
-        // Linux says EISDIR of a directory, POSIX EPERM.
-        Err(Errno::EISDIR | Errno::EPERM) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    // An empty directory, whatever its mode, goes at once.
-    match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
-        Ok(()) | Err(Errno::ENOENT) => return Ok(()),
-        Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
-        Err(errno) => return Err(errno.into()),
-    }
-    let mut dir = open_unlocked(parent, name)?;
-    if depth >= MAX_DEPTH {
-        drop(dir);
-        let mut random_name = [0; 8];
-        random(&mut random_name)?;
-        let up = CString::new(format!(
-            "deep-{:016x}-{moved}",
-            u64::from_ne_bytes(random_name)
-        ))
-        .expect("hexadecimal has no NUL");
-        *moved += 1;
-        nix::fcntl::renameat(parent, name, top, up.as_c_str())?;
-        return remove_at(top, &up, top, 0, moved);
-    }
-    // Removing while reading may skip entries on some filesystems: go round until the directory is empty.
-    for _ in 0..100_000 {
-        let mut names = Vec::new();
-        for entry in dir.iter() {
-            let entry = entry?;
-            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                names.push(entry.file_name().to_owned());
-                if names.len() == 10_000 {
-                    break;
-                }
-            }
-        }
-        for child in &names {
-            remove_at(top, child, dir.as_fd(), depth + 1, moved)?;
-        }
-        match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+/// A tree being removed.
+struct Removal<'a> {
+    /// The directory that held it.
+    top: BorrowedFd<'a>,
+    /// Makes the names of what is moved there unlike all others.
+    salt: u64,
+    moved: u64,
+    /// What was moved there and is still to be removed.
+    pending: Vec<CString>,
+}
+
+impl Removal<'_> {
+    fn remove(&mut self, parent: BorrowedFd<'_>, name: &CStr, depth: usize) -> io::Result<()> {
+        match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => return Ok(()),
-            Err(Errno::ENOTEMPTY | Errno::EEXIST) => dir = open_unlocked(parent, name)?,
+            Err(Errno::EISDIR) => {}
             Err(errno) => return Err(errno.into()),
         }
+        // An empty directory, whatever its mode, goes at once.
+        match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        // Removing while reading may skip entries on some filesystems: go round until the directory is empty.
+        for _ in 0..100_000 {
+            let Some(mut dir) = open_unlocked(parent, name)? else {
+                return Ok(());
+            };
+            if depth >= MAX_DEPTH {
+                return self.move_up(parent, name);
+            }
+            for child in some_names(&mut dir, 10_000)? {
+                self.remove(dir.as_fd(), &child, depth + 1)?;
+            }
+            match unlinkat(parent, name, UnlinkatFlags::RemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => return Ok(()),
+                Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Errno::ENOTEMPTY.into())
     }
-    Err(Errno::ENOTEMPTY.into())
+
+    fn move_up(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+        let up = CString::new(format!("deep.{:016x}.{}", self.salt, self.moved))?;
+        self.moved += 1;
+        nix::fcntl::renameat(parent, name, self.top, up.as_c_str())?;
+        self.pending.push(up);
+        Ok(())
+    }
 }
 
-/// Opens a directory for reading and gives its owner all rights to it first if need be.
-fn open_unlocked(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Dir> {
-    let dir = match Dir::openat(parent, name, OPEN_DIR, Mode::empty()) {
+/// Up to `limit` names in a directory, without `.` and `..`.
+fn some_names(dir: &mut Dir, limit: usize) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in dir.iter() {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().to_owned());
+            if names.len() == limit {
+                break;
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Opens a directory for reading and gives its owner all rights to it first if need be; `None` when it has just gone.
+fn open_unlocked(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Dir>> {
+    let open = || Dir::openat(parent, name, OPEN_DIR, Mode::empty());
+    let dir = match open() {
         Err(Errno::EACCES) => {
-            if fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW)?.st_mode & libc::S_IFMT
-                != libc::S_IFDIR
-            {
+            let stat = fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
                 return Err(Errno::ENOTDIR.into());
             }
             fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?;
-            Dir::openat(parent, name, OPEN_DIR, Mode::empty())?
+            open()
         }
+        other => other,
+    };
+    let dir = match dir {
+        Err(Errno::ENOENT) => return Ok(None),
         other => other?,
     };
     if fstat(dir.as_fd())?.st_mode & libc::S_IRWXU != libc::S_IRWXU {
         fchmod(dir.as_fd(), Mode::S_IRWXU)?;
     }
-    Ok(dir)
+    Ok(Some(dir))
 }
 
 /// Bytes allocated below `path`; what cannot be read counts as nothing, what is deeper than [`MAX_DEPTH`] too.

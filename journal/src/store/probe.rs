@@ -8,6 +8,9 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+/// How the names of scratch directories begin.
+pub(super) const PREFIX: &str = "probe.";
+
 /// Filesystems that the kernel refuses as an upper layer although they pass every test that can be made from outside.
 const REFUSED: &[(i64, &str)] = &[
     (0x794c_7630, "overlayfs"),
@@ -113,7 +116,7 @@ pub(super) fn probe(store: &Path, scratch: &Path) -> Result<Capacity, ProbeError
     }
     let mut random = [0; 8];
     sys::random(&mut random).map_err(io)?;
-    let name = format!("probe.{:016x}", u64::from_ne_bytes(random));
+    let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
     let dir = scratch.join(&name);
     fs::DirBuilder::new().mode(0o700).create(&dir).map_err(io)?;
     let answer = (|| {
