@@ -318,10 +318,6 @@ pub(crate) struct GcArgs {
     /// Keep the newest sessions that fit into SIZE: 500M, 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size, group = "limit", env = "EFFIGY_MAX_SIZE")]
     pub(crate) max_size: Option<u64>,
-
-    /// Say what would be deleted and delete nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]

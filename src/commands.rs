@@ -1,13 +1,12 @@
 //! The commands, one module each.
 
-//pub(crate) mod apply;
-//pub(crate) mod cat;
-//pub(crate) mod commit;
-//pub(crate) mod diff;
-//pub(crate) mod discard;
-//pub(crate) mod doctor;
+pub(crate) mod apply;
+pub(crate) mod cat;
+pub(crate) mod commit;
+pub(crate) mod diff;
+pub(crate) mod discard;
 pub(crate) mod generate;
-//pub(crate) mod ls;
-//pub(crate) mod recover;
-//pub(crate) mod summary;
-//pub(crate) mod undo;
+pub(crate) mod ls;
+pub(crate) mod recover;
+pub(crate) mod summary;
+pub(crate) mod undo;

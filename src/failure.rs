@@ -24,6 +24,7 @@ pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
     status: u8,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
@@ -33,6 +34,15 @@ impl Failure {
             message: message.into(),
             hint: None,
             status: status::FAILED,
+            source: None,
+        }
+    }
+
+    /// A library's error, whose text reads after "cannot …"; exit status 125.
+    pub(crate) fn from_error(error: impl Error + Send + Sync + 'static) -> Self {
+        Self {
+            source: Some(Box::new(error)),
+            ..Self::new(String::new())
         }
     }
 
@@ -44,19 +54,49 @@ impl Failure {
         }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        self.maybe_hint(Some(hint))
+    }
+
+    pub(crate) fn maybe_hint(mut self, hint: Option<impl Into<String>>) -> Self {
+        self.hint = hint.map(Into::into);
         self
+    }
+
+    pub(crate) fn status(mut self, status: u8) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+/// Takes a library's error, whose text reads after "cannot …".
+pub(crate) trait Cannot<T> {
+    fn cannot(self) -> anyhow::Result<T>;
+}
+
+impl<T, E: Error + Send + Sync + 'static> Cannot<T> for Result<T, E> {
+    fn cannot(self) -> anyhow::Result<T> {
+        self.map_err(|error| Failure::from_error(error).into())
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        match &self.source {
+            Some(source) => write!(f, "cannot {source}"),
+            None => f.write_str(&self.message),
+        }
     }
 }
 
-impl Error for Failure {}
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+}
 
 /// Reports an error on stderr and gives the exit status that goes with it.
 ///

@@ -1,9 +1,12 @@
 //! effigy: the command line. It holds no mechanism: what a semisolate, a session and an apply are is in the crates beside.
 
+mod after;
 mod cli;
 mod commands;
 mod failure;
+mod listing;
 mod pager;
+mod place;
 mod progress;
 mod prompt;
 mod render;
@@ -28,7 +31,17 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let open = || store::open(&store::directory(cli.store.clone())?);
     match cli.command {
+        Command::Ls(args) => commands::ls::ls(&args, &open()?)?,
+        Command::Summary(args) => return commands::summary::summary(&args, &open()?),
+        Command::Diff(args) => commands::diff::diff(&args, &open()?)?,
+        Command::Cat(args) => commands::cat::cat(&args, &open()?)?,
+        Command::Commit(args) => commands::commit::commit(&args, &open()?)?,
+        Command::Undo(args) => commands::undo::undo(&args, &open()?)?,
+        Command::Recover(args) => commands::recover::recover(&args, &open()?)?,
+        Command::Discard(args) => commands::discard::discard(&args, &open()?)?,
+        Command::Gc(args) => commands::discard::gc(&args, &open()?)?,
         Command::Completions(args) => commands::generate::completions(args.shell),
         Command::Man(args) => commands::generate::man(args.directory.as_deref())?,
         _ => {}

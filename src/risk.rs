@@ -8,6 +8,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use effigy_replay::FileType;
+
 /// Why a path is risky.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Risk {
@@ -38,8 +40,8 @@ impl fmt::Display for Risk {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Touched<'a> {
     pub(crate) path: &'a Path,
-    /// The full `st_mode` afterwards; `None` when the path is gone.
-    pub(crate) mode: Option<u32>,
+    /// Type and permission bits afterwards; `None` when the path is gone.
+    pub(crate) after: Option<(FileType, u32)>,
     /// Whether the path existed before.
     pub(crate) existed: bool,
 }
@@ -167,7 +169,7 @@ impl Places {
     /// Says why an effect is risky, if it is.
     pub(crate) fn risk(&self, touched: Touched<'_>) -> Option<Risk> {
         let path = touched.path;
-        if touched.mode.is_some_and(is_set_id) {
+        if touched.after.is_some_and(is_set_id) {
             return Some(Risk::SetId);
         }
         self.below_home(path)
@@ -189,19 +191,16 @@ impl Places {
 
     /// A directory below a PATH directory is no command; what goes away from one can only be missed.
     fn search_path(&self, touched: Touched<'_>) -> Option<Risk> {
-        let mode = touched.mode?;
+        let (kind, _) = touched.after?;
         let parent = touched.path.parent()?;
-        let is_command =
-            mode & libc::S_IFMT != libc::S_IFDIR && self.search.iter().any(|p| p == parent);
+        let is_command = kind != FileType::Directory && self.search.iter().any(|p| p == parent);
         is_command.then_some(Risk::SearchPath)
     }
 }
 
 /// Set-group-id without group execution marks mandatory locking, and on a directory inheritance: neither grants anything.
-fn is_set_id(mode: u32) -> bool {
-    mode & libc::S_IFMT == libc::S_IFREG
-        && (mode & libc::S_ISUID != 0
-            || mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP)
+fn is_set_id((kind, mode): (FileType, u32)) -> bool {
+    kind == FileType::Regular && (mode & 0o4000 != 0 || mode & 0o2010 == 0o2010)
 }
 
 fn find(list: &[(&str, Risk)], path: &[u8]) -> Option<Risk> {
@@ -255,16 +254,16 @@ fn hook(touched: Touched<'_>) -> Option<Risk> {
 mod tests {
     use super::*;
 
-    const FILE: u32 = libc::S_IFREG | 0o644;
+    const FILE: (FileType, u32) = (FileType::Regular, 0o644);
 
-    fn risk_of(path: &str, mode: Option<u32>, existed: bool) -> Option<Risk> {
+    fn risk_of(path: &str, after: Option<(FileType, u32)>, existed: bool) -> Option<Risk> {
         let places = Places::new(
             Some(PathBuf::from("/srv/people/ann")),
             ["/usr/bin", "/srv/people/ann/bin", "relative"].map(PathBuf::from),
         );
         places.risk(Touched {
             path: Path::new(path),
-            mode,
+            after,
             existed,
         })
     }
@@ -320,15 +319,21 @@ mod tests {
     #[test]
     fn set_id_counts_on_files_that_run() {
         assert_eq!(
-            risk_of("/p/b", Some(libc::S_IFREG | 0o4755), false),
+            risk_of("/p/b", Some((FileType::Regular, 0o4755)), false),
             Some(Risk::SetId)
         );
         assert_eq!(
-            risk_of("/p/b", Some(libc::S_IFREG | 0o2755), false),
+            risk_of("/p/b", Some((FileType::Regular, 0o2755)), false),
             Some(Risk::SetId)
         );
-        assert_eq!(risk_of("/p/b", Some(libc::S_IFREG | 0o2644), false), None);
-        assert_eq!(risk_of("/p/d", Some(libc::S_IFDIR | 0o2775), false), None);
+        assert_eq!(
+            risk_of("/p/b", Some((FileType::Regular, 0o2644)), false),
+            None
+        );
+        assert_eq!(
+            risk_of("/p/d", Some((FileType::Directory, 0o2775)), false),
+            None
+        );
     }
 
     #[test]

@@ -3,9 +3,12 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use effigy_journal::{
+    CreateError, FindError, LockError, OpenError, RecordError, Session, SessionId, Store,
+};
 use nix::unistd::{Uid, User};
 
-use crate::failure::Failure;
+use crate::failure::{Cannot as _, Failure};
 
 /// The store that `--store`, `EFFIGY_STORE` or the default names, in this order. Nothing is opened or created.
 pub(crate) fn directory(option: Option<PathBuf>) -> anyhow::Result<PathBuf> {
@@ -41,4 +44,99 @@ pub(crate) fn directory(option: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 fn home_of_user() -> Option<PathBuf> {
     let user = User::from_uid(Uid::effective()).ok().flatten()?;
     Some(user.dir).filter(|home| home.is_absolute() && home != Path::new("/"))
+}
+
+/// Opens the store, and makes it when it is not there.
+pub(crate) fn open(directory: &Path) -> anyhow::Result<Store> {
+    Store::open(directory).map_err(|error| {
+        let hint = match &error {
+            OpenError::Foreign { .. } => {
+                "a store belongs to the user who runs effigy; choose another with --store DIR"
+            }
+            OpenError::Io { .. } => "choose another place with --store DIR or EFFIGY_STORE",
+        };
+        Failure::from_error(error).hint(hint).into()
+    })
+}
+
+/// Finds the session that the user means.
+pub(crate) fn find(store: &Store, wanted: Option<&str>) -> anyhow::Result<Session> {
+    store.find(wanted).map_err(|error| {
+        let hint = match &error {
+            FindError::Empty { .. } => Some("make one: effigy run -- COMMAND".to_owned()),
+            FindError::NotFound { near, .. } if near.is_empty() => {
+                Some("effigy ls lists the sessions".to_owned())
+            }
+            FindError::NotFound { near, .. } => {
+                Some(format!("did you mean {}?", near.join(" or ")))
+            }
+            FindError::Ambiguous { candidates, .. } => {
+                Some(format!("give more of the id: {}", names(candidates)))
+            }
+            FindError::Damaged(RecordError::TooNew { .. }) => {
+                Some("use the effigy that recorded it, or a later one".to_owned())
+            }
+            FindError::Damaged(_) => Some("effigy discard deletes it".to_owned()),
+            FindError::List(_) => None,
+        };
+        Failure::from_error(error).maybe_hint(hint).into()
+    })
+}
+
+fn names(candidates: &[(SessionId, Option<String>)]) -> String {
+    let names: Vec<String> = candidates
+        .iter()
+        .map(|(id, name)| match name {
+            Some(name) => format!("{id} ({name})"),
+            None => id.to_string(),
+        })
+        .collect();
+    names.join(", ")
+}
+
+/// Finds a session and takes its lock, so that nobody else changes it; what was read before is read again.
+pub(crate) fn find_to_change(store: &Store, wanted: Option<&str>) -> anyhow::Result<Session> {
+    let mut session = find(store, wanted)?;
+    session.lock_exclusive().map_err(locked)?;
+    session.reload().cannot()?;
+    Ok(session)
+}
+
+/// Finds a session whose command has ended and keeps it from being changed while it is read.
+pub(crate) fn find_to_read(store: &Store, wanted: Option<&str>) -> anyhow::Result<Session> {
+    let mut session = find(store, wanted)?;
+    session.lock_shared().map_err(locked)?;
+    session.reload().cannot()?;
+    Ok(session)
+}
+
+/// A session in use is a refusal, not a failure.
+pub(crate) fn locked(error: LockError) -> anyhow::Error {
+    match error {
+        LockError::InUse { .. } => Failure::from_error(error)
+            .status(crate::failure::status::NO)
+            .hint("wait until that effigy has ended")
+            .into(),
+        other => Failure::from_error(other).into(),
+    }
+}
+
+/// Makes a session for a run, in a store that can hold its layers.
+pub(crate) fn create(store: &Store, name: Option<&str>) -> anyhow::Result<Session> {
+    store.probe().map_err(|error| {
+        let remedy = error.remedy();
+        anyhow::Error::from(Failure::from_error(error).hint(remedy))
+    })?;
+    store.create(name).map_err(|error| {
+        let hint = match &error {
+            CreateError::NameTaken { id, .. } => Some(format!(
+                "choose another name, or delete that session: effigy discard {id}"
+            )),
+            CreateError::Io { .. } => {
+                Some("choose another place with --store DIR or EFFIGY_STORE".to_owned())
+            }
+            CreateError::BadName { .. } | CreateError::Record(_) | CreateError::Lock(_) => None,
+        };
+        Failure::from_error(error).maybe_hint(hint).into()
+    })
 }

@@ -37,15 +37,21 @@ pub(crate) struct Palette {
 }
 
 impl Palette {
-    /// Colours when the stream is a terminal that understands them and NO_COLOR is unset or empty (no-color.org).
+    /// Colours when the stream is a terminal and colours are wanted.
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
-        let refused = env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        let dumb = env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb");
         Self {
-            coloured: stream.is_terminal() && !refused && !dumb,
+            coloured: stream.is_terminal() && Self::is_wanted(),
         }
     }
 
+    /// Whether the terminal understands colours and NO_COLOR is unset or empty (no-color.org).
+    pub(crate) fn is_wanted() -> bool {
+        let refused = env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let dumb = env::var_os("TERM").is_none_or(|t| t.is_empty() || t == "dumb");
+        !refused && !dumb
+    }
+
+    #[cfg(test)]
     pub(crate) const fn plain() -> Self {
         Self { coloured: false }
     }

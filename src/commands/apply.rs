@@ -1,0 +1,138 @@
+//! What commit, undo and the prompt at the end of a run have in common: conflicts told, consent asked, progress shown.
+
+use std::io::{self, Write as _};
+
+use effigy_journal::Session;
+use effigy_replay::{Advice, Applied, ApplyError, Conflict, OnConflict, Plan, PlanError, Progress};
+
+use crate::cli::ConflictChoice;
+use crate::failure::{Failure, status};
+use crate::progress::Meter;
+use crate::render::name::escaped;
+use crate::render::quantity::{count, size};
+
+/// The part of the engine that carries a plan out.
+pub(crate) type Executor =
+    fn(Plan, &mut Session, &mut dyn FnMut(Progress)) -> Result<Applied, ApplyError>;
+
+impl From<ConflictChoice> for OnConflict {
+    fn from(choice: ConflictChoice) -> Self {
+        match choice {
+            ConflictChoice::Abort => Self::Abort,
+            ConflictChoice::Skip => Self::Skip,
+            ConflictChoice::Overwrite => Self::Overwrite,
+        }
+    }
+}
+
+/// Tells why there is no plan: conflicts one by one with their remedy.
+pub(crate) fn unplanned(error: PlanError) -> anyhow::Error {
+    match error {
+        PlanError::Conflicts(conflicts) => conflicted(&conflicts),
+        PlanError::NoMatch(patterns) => {
+            let patterns: Vec<String> = patterns.iter().map(|p| escaped(p).to_string()).collect();
+            Failure::refused(format!("no effect matches {}; nothing was changed", patterns.join(", ")))
+                .hint("patterns are anchored at the directory the command was run in; ** crosses directories")
+                .into()
+        }
+        PlanError::NoSpace { path, needed, free } => Failure::new(format!(
+            "cannot apply: {} are to be copied to the filesystem of {}, and {} are free; nothing was changed",
+            size(needed),
+            escaped(&path),
+            size(free)
+        ))
+        .hint("make room there and try again")
+        .into(),
+        PlanError::Interrupted => Failure::from_error(error)
+            .status(status::NO)
+            .hint("effigy recover finishes it or rolls it back")
+            .into(),
+        PlanError::NothingApplied => Failure::from_error(error).status(status::NO).into(),
+        PlanError::Net(error) => Failure::from_error(error).into(),
+    }
+}
+
+fn conflicted(conflicts: &[Conflict]) -> anyhow::Error {
+    for conflict in conflicts {
+        eprintln!("effigy: conflict: {}", escaped(&conflict.to_string()));
+    }
+    let choose = conflicts.iter().any(|c| c.advice() == Advice::Choose);
+    let repair = conflicts.iter().any(|c| c.advice() == Advice::Repair);
+    let failure = Failure::refused(format!(
+        "{} in conflict; nothing was changed",
+        match conflicts.len() {
+            1 => "1 path is".to_owned(),
+            n => format!("{n} paths are"),
+        }
+    ));
+    match (choose, repair) {
+        (true, false) => failure.hint(
+            "put these paths back as they were, or choose: --on-conflict skip leaves them as they are now, \
+             --on-conflict overwrite applies them all the same, and undo brings back what was there",
+        ),
+        (false, _) => failure.hint("mend what is said of each path, or leave it out with --exclude"),
+        (true, true) => failure.hint(
+            "mend what is said of each path, or leave it out with --exclude; of those that were changed meanwhile, \
+             --on-conflict skip or overwrite decides",
+        ),
+    }
+    .into()
+}
+
+/// Tells what the plan does beyond what was asked.
+pub(crate) fn tell_notes(plan: &Plan) {
+    for note in plan.notes() {
+        eprintln!("effigy: {}", escaped(&note.to_string()));
+    }
+}
+
+/// Prints the steps of a plan for `--dry-run`.
+pub(crate) fn print_steps(plan: &Plan) -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for step in plan.describe() {
+        writeln!(out, "{}", escaped(&step))?;
+    }
+    out.flush()
+}
+
+/// Carries a plan out, with a progress bar.
+///
+/// `again` makes the plan anew for copying; it is asked when the filesystem refuses to move between the layers and the
+/// real tree although they are on the same one.
+pub(crate) fn carry_out(
+    plan: Plan,
+    session: &mut Session,
+    execute: Executor,
+    again: impl FnOnce(&Session) -> Result<Plan, PlanError>,
+    quiet: bool,
+) -> anyhow::Result<Applied> {
+    let mut meter = Meter::new(quiet);
+    match execute(plan, session, &mut |p| meter.update(p)) {
+        Err(ApplyError::CrossDevice { .. }) => {
+            let plan = again(session).map_err(unplanned)?;
+            execute(plan, session, &mut |p| meter.update(p)).map_err(failed)
+        }
+        other => other.map_err(failed),
+    }
+}
+
+pub(crate) fn failed(error: ApplyError) -> anyhow::Error {
+    match error {
+        ApplyError::Raced { .. } => Failure::from_error(error).status(status::NO).into(),
+        other => Failure::from_error(other).into(),
+    }
+}
+
+/// `committed session demo: 12 steps, 4.0M copied`.
+pub(crate) fn tell_done(verb: &str, session: &Session, applied: Applied) {
+    let steps = count(usize::try_from(applied.steps).unwrap_or(usize::MAX), "step");
+    if applied.copied > 0 {
+        eprintln!(
+            "{verb} session {}: {steps}, {} copied",
+            session.label(),
+            size(applied.copied)
+        );
+    } else {
+        eprintln!("{verb} session {}: {steps}", session.label());
+    }
+}

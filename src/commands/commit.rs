@@ -1,0 +1,89 @@
+//! `effigy commit`: applies net effects to the real files.
+
+use std::io::{self, Write as _};
+
+use effigy_journal::{Session, Store};
+use effigy_replay::{Options, Plan, Selection, commit, net_effects};
+
+use crate::cli::{ApplyOptions, CommitArgs};
+use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
+use crate::commands::summary::{row, selection};
+use crate::failure::Cannot as _;
+use crate::listing::{tally, write_for_review};
+use crate::prompt::consent;
+use crate::render::colour::Palette;
+use crate::risk::Places;
+use crate::store::find_to_change;
+
+/// So many effects are shown before the question; of more, additions are folded.
+const ROOM: usize = 30;
+
+pub(crate) fn commit(args: &CommitArgs, store: &Store) -> anyhow::Result<()> {
+    let mut session = find_to_change(store, args.session.as_deref())?;
+    let selection = selection(&session, &args.filters)?;
+    let options = Options {
+        on_conflict: args.apply.on_conflict.into(),
+        keep: args.keep,
+        ..Options::default()
+    };
+    let plan = commit::plan(&session, &selection, &options).map_err(unplanned)?;
+    if args.apply.dry_run {
+        tell_notes(&plan);
+        return Ok(print_steps(&plan)?);
+    }
+    if !args.apply.yes && !plan.is_empty() {
+        ask(&session, &selection, &args.apply)?;
+    }
+    carry_plan_out(plan, &mut session, &selection, &options, args.apply.quiet)
+}
+
+/// Commits all that a session changes, without a question: `effigy run -y`, and `y` at the prompt after a run.
+pub(crate) fn commit_whole(session: &mut Session, quiet: bool) -> anyhow::Result<()> {
+    let selection = Selection::all();
+    let options = Options::default();
+    let plan = commit::plan(session, &selection, &options).map_err(unplanned)?;
+    carry_plan_out(plan, session, &selection, &options, quiet)
+}
+
+fn carry_plan_out(
+    plan: Plan,
+    session: &mut Session,
+    selection: &Selection,
+    options: &Options<'_>,
+    quiet: bool,
+) -> anyhow::Result<()> {
+    if !quiet {
+        tell_notes(&plan);
+    }
+    if plan.is_empty() {
+        if !quiet {
+            eprintln!("session {} has nothing to commit", session.label());
+        }
+        return Ok(());
+    }
+    let copying = Options {
+        copy: true,
+        ..*options
+    };
+    let again = |session: &Session| commit::plan(session, selection, &copying);
+    let applied = carry_out(plan, session, commit::apply, again, quiet)?;
+    if !quiet {
+        tell_done("committed", session, applied);
+    }
+    Ok(())
+}
+
+fn ask(session: &Session, selection: &Selection, options: &ApplyOptions) -> anyhow::Result<()> {
+    let effects = net_effects(session, selection).cannot()?;
+    let places = Places::from_environment();
+    let rows: Vec<_> = effects.iter().map(|e| row(e, &places)).collect();
+    let mut stderr = io::stderr().lock();
+    let palette = Palette::of(&stderr);
+    write_for_review(&mut stderr, &rows, palette, Some(ROOM))?;
+    stderr.flush()?;
+    drop(stderr);
+    consent(
+        options,
+        &format!("Commit session {} ({})?", session.label(), tally(&rows)),
+    )
+}

@@ -1,0 +1,42 @@
+//! `effigy undo`: takes back the last apply of a session.
+
+use effigy_journal::{Session, Store};
+use effigy_replay::{Options, undo};
+
+use crate::cli::UndoArgs;
+use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
+use crate::prompt::consent;
+use crate::render::quantity::count;
+use crate::store::find_to_change;
+
+pub(crate) fn undo(args: &UndoArgs, store: &Store) -> anyhow::Result<()> {
+    let mut session = find_to_change(store, args.session.as_deref())?;
+    let options = Options {
+        on_conflict: args.apply.on_conflict.into(),
+        ..Options::default()
+    };
+    let plan = undo::plan(&session, &options).map_err(unplanned)?;
+    if args.apply.dry_run {
+        tell_notes(&plan);
+        return Ok(print_steps(&plan)?);
+    }
+    let question = format!(
+        "Undo the last commit of session {} ({})?",
+        session.label(),
+        count(plan.len(), "step")
+    );
+    consent(&args.apply, &question)?;
+    if !args.apply.quiet {
+        tell_notes(&plan);
+    }
+    let copying = Options {
+        copy: true,
+        ..options
+    };
+    let again = |session: &Session| undo::plan(session, &copying);
+    let applied = carry_out(plan, &mut session, undo::apply, again, args.apply.quiet)?;
+    if !args.apply.quiet {
+        tell_done("undid", &session, applied);
+    }
+    Ok(())
+}
