@@ -42,7 +42,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command; nothing real changes
-    #[command(after_long_help = EXIT_STATUS)]
+    #[command(after_long_help = EXIT_STATUS, override_usage = "effigy run [OPTIONS] [--] CMD [ARG]...")]
     Run(RunArgs),
     /// Run $SHELL the same way
     Shell(ShellArgs),
@@ -129,7 +129,6 @@ pub(crate) struct RunArgs {
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "CMD",
         value_hint = clap::ValueHint::CommandWithArguments
     )]
@@ -363,6 +362,11 @@ mod tests {
         assert!(args.options.keep && !args.options.yes);
         assert_eq!(args.command, ["rm", "-y", "--store", "x"]);
         assert_eq!(cli.store, None);
+    }
+
+    #[test]
+    fn a_misspelt_option_is_no_command() {
+        assert!(parse(&["run", "--kep", "true"]).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod cat;
 pub(crate) mod commit;
 pub(crate) mod diff;
 pub(crate) mod discard;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod ls;
 pub(crate) mod recover;

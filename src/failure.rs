@@ -4,7 +4,6 @@ use std::env;
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 
 use crate::render::name::escaped;
 
@@ -16,6 +15,10 @@ pub(crate) mod status {
     pub(crate) const USAGE: u8 = 2;
     /// effigy itself failed.
     pub(crate) const FAILED: u8 = 125;
+    /// The command of a run is there but cannot be executed.
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
+    /// The command of a run is not there.
+    pub(crate) const NOT_FOUND: u8 = 127;
 }
 
 /// An error with what to do next.
@@ -63,6 +66,11 @@ impl Failure {
         self
     }
 
+    /// What the user can do next.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     pub(crate) fn status(mut self, status: u8) -> Self {
         self.status = status;
         self
@@ -101,14 +109,14 @@ impl Error for Failure {
 /// Reports an error on stderr and gives the exit status that goes with it.
 ///
 /// A reader that went away (`effigy diff | head`) is no error.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> u8 {
     let broken_pipe = error.chain().any(|cause| {
         cause
             .downcast_ref::<io::Error>()
             .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     });
     if broken_pipe {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     eprintln!("{}", lines("effigy: ", &message(error)));
     let mut exit = None;
@@ -124,7 +132,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
             escaped(&outer)
         );
     }
-    ExitCode::from(exit.unwrap_or(status::FAILED))
+    exit.unwrap_or(status::FAILED)
 }
 
 /// The chain of causes on one line, without a cause whose text its error already repeats.

@@ -1,6 +1,6 @@
 //! effigy: the command line. It holds no mechanism: what a semisolate, a session and an apply are is in the crates beside.
 
-mod after;
+mod after_run;
 mod cli;
 mod commands;
 mod failure;
@@ -11,14 +11,17 @@ mod progress;
 mod prompt;
 mod render;
 mod risk;
+mod run;
 mod store;
+mod terminal;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, RunArgs};
 use crate::failure::{report, status};
 
 fn main() -> ExitCode {
@@ -27,12 +30,21 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error, &arguments),
     };
-    dispatch(cli).unwrap_or_else(|error| report(&error))
+    dispatch(cli).unwrap_or_else(|error| report(&error).into())
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let open = || store::open(&store::directory(cli.store.clone())?);
     match cli.command {
+        Command::Run(args) => return Ok(run(args, cli.store)),
+        Command::Shell(args) => {
+            let args = RunArgs {
+                options: args.options,
+                command: vec![shell()],
+                store: PathBuf::new(),
+            };
+            return Ok(run(args, cli.store));
+        }
         Command::Ls(args) => commands::ls::ls(&args, &open()?)?,
         Command::Summary(args) => return commands::summary::summary(&args, &open()?),
         Command::Diff(args) => commands::diff::diff(&args, &open()?)?,
@@ -42,11 +54,35 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Recover(args) => commands::recover::recover(&args, &open()?)?,
         Command::Discard(args) => commands::discard::discard(&args, &open()?)?,
         Command::Gc(args) => commands::discard::gc(&args, &open()?)?,
+        Command::Doctor(args) => {
+            return commands::doctor::doctor(&args, &store::directory(cli.store)?);
+        }
         Command::Completions(args) => commands::generate::completions(args.shell),
         Command::Man(args) => commands::generate::man(args.directory.as_deref())?,
-        _ => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command; whatever goes wrong with effigy itself is 125, since every lower status can be the command's own.
+fn run(mut args: RunArgs, store: Option<PathBuf>) -> ExitCode {
+    let status = store::directory(store).and_then(|directory| {
+        args.store = directory;
+        run::run(&args)
+    });
+    status.unwrap_or_else(|error| {
+        let status = report(&error);
+        ExitCode::from(match status {
+            status::NOT_EXECUTABLE | status::NOT_FOUND => status,
+            _ => status::FAILED,
+        })
+    })
+}
+
+/// The user's shell; `/bin/sh` where there is none named.
+fn shell() -> OsString {
+    std::env::var_os("SHELL")
+        .filter(|shell| !shell.is_empty())
+        .unwrap_or_else(|| "/bin/sh".into())
 }
 
 /// Prints a usage error, or the help that was asked for.

@@ -121,12 +121,8 @@ pub(crate) fn locked(error: LockError) -> anyhow::Error {
     }
 }
 
-/// Makes a session for a run, in a store that can hold its layers.
+/// Makes a session for a run, locked.
 pub(crate) fn create(store: &Store, name: Option<&str>) -> anyhow::Result<Session> {
-    store.probe().map_err(|error| {
-        let remedy = error.remedy();
-        anyhow::Error::from(Failure::from_error(error).hint(remedy))
-    })?;
     store.create(name).map_err(|error| {
         let hint = match &error {
             CreateError::NameTaken { id, .. } => Some(format!(

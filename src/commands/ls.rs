@@ -3,8 +3,8 @@
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
-use effigy_journal::{ByteString, Exit, Session, Status, Store, Timestamp};
-use serde_json::{Value, json};
+use effigy_journal::{Exit, Session, Status, Store, Timestamp};
+use serde::Serialize;
 
 use crate::cli::LsArgs;
 use crate::failure::Cannot as _;
@@ -23,7 +23,7 @@ pub(crate) fn ls(args: &LsArgs, store: &Store) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if args.json {
         for session in &sessions {
-            writeln!(out, "{}", object(session))?;
+            json::write_line(&mut out, &object(session))?;
         }
     } else if !sessions.is_empty() {
         let now = Timestamp::now();
@@ -73,26 +73,42 @@ fn row(session: &Session, now: Timestamp) -> [String; 8] {
     ]
 }
 
-fn object(session: &Session) -> Value {
+/// A session as docs/JSON.md has it.
+#[derive(Serialize)]
+struct Object<'a> {
+    id: &'a str,
+    name: Option<&'a str>,
+    start: String,
+    end: Option<String>,
+    command: Vec<json::Name<'a>>,
+    cwd: json::Name<'a>,
+    exit: Option<i32>,
+    signal: Option<i32>,
+    effects: Option<u64>,
+    size: u64,
+    state: String,
+}
+
+fn object(session: &Session) -> Object<'_> {
     let record = &session.record;
     let (exit, signal) = match record.exit {
         Some(Exit::Code(code)) => (Some(code), None),
         Some(Exit::Signal(signal)) => (None, Some(signal)),
         None => (None, None),
     };
-    json!({
-        "id": record.id.as_str(),
-        "name": record.name,
-        "start": utc(record.start.seconds()),
-        "end": record.end.map(|end| utc(end.seconds())),
-        "command": record.argv.iter().map(json::name::<ByteString>).collect::<Vec<_>>(),
-        "cwd": json::name(&record.cwd),
-        "exit": exit,
-        "signal": signal,
-        "effects": record.effects,
-        "size": occupied(session),
-        "state": session.status().to_string(),
-    })
+    Object {
+        id: record.id.as_str(),
+        name: record.name.as_deref(),
+        start: utc(record.start.seconds()),
+        end: record.end.map(|end| utc(end.seconds())),
+        command: record.argv.iter().map(json::Name::new).collect(),
+        cwd: json::Name::new(&record.cwd),
+        exit,
+        signal,
+        effects: record.effects,
+        size: occupied(session),
+        state: session.status().to_string(),
+    }
 }
 
 /// The size at the end of the run, as long as nothing has changed it since; measuring walks the whole session.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use effigy_journal::{Session, Store};
 use effigy_replay::{Change, NetEffect, Selection, applied};
-use serde_json::{Map, Value};
+use serde::Serialize;
 
 use crate::cli::{FilterArgs, SummaryArgs};
 use crate::failure::{Cannot as _, Failure, status};
@@ -27,7 +27,7 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
     let mut out = BufWriter::with_capacity(1 << 16, stdout);
     if args.json {
         for (effect, row) in effects.iter().zip(rows) {
-            writeln!(out, "{}", object(effect, &row))?;
+            json::write_line(&mut out, &object(effect, &row))?;
         }
     } else if args.null {
         listing::write_null(&mut out, rows)?;
@@ -86,25 +86,33 @@ pub(crate) fn row<'a>(effect: &'a NetEffect, places: &Places) -> Row<'a> {
     }
 }
 
-fn object(effect: &NetEffect, row: &Row<'_>) -> Value {
-    let mut object = Map::new();
-    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
-    put("code", row.code.letter().to_string().into());
-    put("path", json::name(row.path));
-    if let Some(from) = row.from {
-        put("from", json::name(from));
+/// A net effect as docs/JSON.md has it.
+#[derive(Serialize)]
+struct Object<'a> {
+    code: char,
+    path: json::Name<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<json::Name<'a>>,
+    r#type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    was: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    risk: Option<String>,
+}
+
+fn object<'a>(effect: &'a NetEffect, row: &Row<'a>) -> Object<'a> {
+    let node = effect.after.as_ref().or(effect.before.as_ref());
+    let was = effect.before.as_ref().filter(|_| row.code == Code::Type);
+    let file = effect.after.as_ref().filter(|node| node.is_file());
+    Object {
+        code: row.code.letter(),
+        path: json::Name::new(row.path),
+        from: row.from.map(json::Name::new),
+        r#type: node.map(|node| node.kind.to_string()),
+        was: was.map(|node| node.kind.to_string()),
+        size: file.map(|node| node.size),
+        risk: row.risk.map(|risk| risk.to_string()),
     }
-    if let Some(node) = effect.after.as_ref().or(effect.before.as_ref()) {
-        put("type", node.kind.to_string().into());
-    }
-    if let (Code::Type, Some(before)) = (row.code, &effect.before) {
-        put("was", before.kind.to_string().into());
-    }
-    if let Some(node) = effect.after.as_ref().filter(|node| node.is_file()) {
-        put("size", node.size.into());
-    }
-    if let Some(risk) = row.risk {
-        put("risk", risk.to_string().into());
-    }
-    Value::Object(object)
 }

@@ -1,19 +1,39 @@
 //! The JSON forms that docs/JSON.md promises.
 
 use std::ffi::OsStr;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 /// A name: a string when it is UTF-8, else `{"bytes":"<base64>"}`.
-pub(crate) fn name<S: AsRef<OsStr> + ?Sized>(name: &S) -> Value {
-    let bytes = name.as_ref().as_bytes();
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Value::from(text),
-        Err(_) => json!({ "bytes": STANDARD.encode(bytes) }),
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name<'a>(&'a OsStr);
+
+impl<'a> Name<'a> {
+    pub(crate) fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Self {
+        Self(name.as_ref())
     }
+}
+
+impl Serialize for Name<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes = self.0.as_bytes();
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return serializer.serialize_str(text);
+        }
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("bytes", &STANDARD.encode(bytes))?;
+        map.end()
+    }
+}
+
+/// Writes one object on a line of its own.
+pub(crate) fn write_line(out: &mut dyn Write, object: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, object)?;
+    out.write_all(b"\n")
 }
 
 #[cfg(test)]
@@ -22,10 +42,9 @@ mod tests {
 
     #[test]
     fn names_are_exact() {
-        assert_eq!(name("a\nb").to_string(), r#""a\nb""#);
-        assert_eq!(
-            name(OsStr::from_bytes(b"\xff\xfex")).to_string(),
-            r#"{"bytes":"//54"}"#
-        );
+        let text =
+            |name: &OsStr| serde_json::to_string(&Name::new(name)).expect("names have a JSON form");
+        assert_eq!(text(OsStr::new("a\nb")), r#""a\nb""#);
+        assert_eq!(text(OsStr::from_bytes(b"\xff\xfex")), r#"{"bytes":"//54"}"#);
     }
 }
