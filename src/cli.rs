@@ -27,12 +27,11 @@ Exit status of the other commands: 0 done; 1 conflict, refused, or nothing found
                   every change. Nothing real changes until you commit.",
     after_long_help = EXIT_STATUS,
     propagate_version = false,
-    disable_help_subcommand = true,
     arg_required_else_help = true
 )]
 pub(crate) struct Cli {
     /// Where sessions are kept [default: $EFFIGY_STORE, else $XDG_STATE_HOME/effigy]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", display_order = 900)]
     pub(crate) store: Option<PathBuf>,
 
     #[command(subcommand)]
