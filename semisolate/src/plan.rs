@@ -1,0 +1,490 @@
+//! The mount plan: what is placed where in the view, decided from data before anything is mounted.
+//!
+//! As real root every mount can be overlaid as a whole. In a user namespace the inherited mounts are *locked*: the kernel refuses
+//! an overlay of a directory that has one of them below it. There the view starts from a read-only bind of the whole real tree (so
+//! nothing is ever missing and nothing not covered can be written), and covers are laid over every directory without mounts below
+//! it. A directory with mounts below it that the user may write to is *staged*: its own files are copied aside (large or foreign
+//! ones are bound read-only), so that changes to them are captured too.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::mountinfo::{self, Mount};
+
+/// The mount plan, parents before children.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// What is placed where, in the order in which it is placed.
+    pub places: Vec<Place>,
+    /// Whether inherited mounts are locked, because the view is built in a user namespace.
+    pub locked: bool,
+}
+
+/// One thing placed in the view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Where: absolute, without symbolic links.
+    pub path: PathBuf,
+    /// What.
+    pub what: What,
+}
+
+/// What is placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// The whole real tree, read-only.
+    Base,
+    /// An overlay of the real directory.
+    Cover(Cover),
+    /// The real mount itself, read-only. With a reason when it could be written outside.
+    Bind {
+        /// Why it is not covered, when it is writable outside.
+        reason: Option<String>,
+    },
+    /// The device directory.
+    Devices,
+    /// A shared-memory directory of the run's own.
+    SharedMemory,
+    /// A process directory of the run's own PID namespace.
+    Processes,
+    /// An empty directory that cannot be written, over the place where sessions are kept.
+    Mask,
+    /// What is there by then, read-only (`--read-only`).
+    ReadOnly,
+}
+
+/// An overlay of one real directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cover {
+    /// The number of the layer that takes the writes.
+    pub layer: u32,
+    /// The lower layer is a staged copy of the directory's own files, because mounts lie below the directory.
+    pub staged: bool,
+    /// The mount's own restrictions, kept inside.
+    pub restrictions: Restrictions,
+    /// Names in this directory that do not exist inside (`--hide`).
+    pub hidden: Vec<OsString>,
+}
+
+/// Restrictions of a mount that its cover inherits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// Set-user-id bits have no effect.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened.
+    pub nodev: bool,
+    /// Programs cannot be executed.
+    pub noexec: bool,
+    /// Access times are not kept.
+    pub noatime: bool,
+}
+
+/// What the user asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Paths that do not exist inside: absolute, without symbolic links.
+    pub hide: Vec<PathBuf>,
+    /// Paths that cannot be written inside: absolute, without symbolic links.
+    pub read_only: Vec<PathBuf>,
+    /// The run's working directory.
+    pub working_directory: PathBuf,
+    /// Other directories in which the command is likely to write: its home, its place for temporary files.
+    pub likely: Vec<PathBuf>,
+    /// Where sessions are kept.
+    pub store: PathBuf,
+}
+
+/// A mount plan that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Nothing is mounted at `/`.
+    #[error("find the root of the mounts: mountinfo names none at /")]
+    NoRoot,
+    /// A path that cannot be made absent.
+    #[error("hide {path}: {reason}")]
+    CannotHide {
+        /// The path as asked for.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
+}
+
+/// What the plan needs to know about the real tree: a trait, so that plans for machines of any shape can be tested.
+pub trait Tree {
+    /// Whether the user may make and remove names in `dir`.
+    fn may_write(&self, dir: &Path) -> bool;
+    /// Whether the user may reach what is in `dir`.
+    fn may_search(&self, dir: &Path) -> bool;
+    /// Whether `dir` belongs to another user or group: in a user namespace such a directory cannot be copied up.
+    fn is_foreign(&self, dir: &Path) -> bool;
+    /// Whether `path` is a directory.
+    fn is_directory(&self, path: &Path) -> bool;
+    /// The names of the directories in `dir`, and whether it holds anything else. `None` when it cannot be read.
+    fn directories(&self, dir: &Path) -> Option<(Vec<OsString>, bool)>;
+}
+
+/// Filesystems that show the kernel's state: bound read-only, since an overlay cannot hold what a write to them does.
+const PSEUDO: &[&str] = &[
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nfsd",
+    "nsfs",
+    "proc",
+    "pstore",
+    "resctrl",
+    "rpc_pipefs",
+    "securityfs",
+    "selinuxfs",
+    "smackfs",
+    "sysfs",
+    "tracefs",
+];
+
+impl Plan {
+    /// Decides what is placed where, for the mounts of a machine. `locked` is true when the view is built in a user namespace.
+    ///
+    /// # Errors
+    /// No root mount, or a path to hide that cannot be.
+    pub fn new(
+        mounts: &[Mount],
+        locked: bool,
+        wishes: &Wishes,
+        tree: &dyn Tree,
+    ) -> Result<Self, PlanError> {
+        let reachable = mountinfo::reachable(mounts);
+        if reachable.is_empty() {
+            return Err(PlanError::NoRoot);
+        }
+        let mut planner = Planner {
+            mounts,
+            locked,
+            wishes,
+            tree,
+            places: Vec::new(),
+        };
+        if locked {
+            planner.place(Path::new("/"), What::Base);
+        }
+        for mount in &reachable {
+            planner.mount(mount);
+        }
+        planner.own_mounts();
+        planner.hide(&reachable)?;
+        planner.bind_below_staged(&reachable);
+        let mut places = planner.places;
+        places.sort_by(|a, b| (&a.path, rank(&a.what)).cmp(&(&b.path, rank(&b.what))));
+        let mut layer = 0;
+        for place in &mut places {
+            if let What::Cover(cover) = &mut place.what {
+                cover.layer = layer;
+                layer += 1;
+            }
+        }
+        Ok(Self { places, locked })
+    }
+
+    /// The covers, with where they are.
+    pub fn covers(&self) -> impl Iterator<Item = (&Path, &Cover)> {
+        self.places.iter().filter_map(|place| match &place.what {
+            What::Cover(cover) => Some((place.path.as_path(), cover)),
+            _ => None,
+        })
+    }
+}
+
+/// At one path: what restricts comes after what it restricts.
+fn rank(what: &What) -> u8 {
+    match what {
+        What::Base => 0,
+        What::Bind { .. } => 1,
+        What::Devices | What::SharedMemory | What::Processes | What::Cover(_) => 2,
+        What::ReadOnly => 3,
+        What::Mask => 4,
+    }
+}
+
+struct Planner<'p> {
+    mounts: &'p [Mount],
+    locked: bool,
+    wishes: &'p Wishes,
+    tree: &'p dyn Tree,
+    places: Vec<Place>,
+}
+
+impl Planner<'_> {
+    fn place(&mut self, path: &Path, what: What) {
+        self.places.push(Place {
+            path: path.to_path_buf(),
+            what,
+        });
+    }
+
+    fn mount(&mut self, mount: &Mount) {
+        let path = &mount.mount_point;
+        let shared_memory = Path::new("/dev/shm");
+        if path.starts_with("/proc") {
+            return;
+        }
+        if path.starts_with("/dev")
+            && !(path.starts_with(shared_memory) && self.works_in_shared_memory())
+        {
+            return;
+        }
+        if let Some(reason) = self.why_not_covered(mount) {
+            // Where the base shows it already, nothing needs to be placed; the reason is kept for the header all the same.
+            if !self.locked || reason.is_some() {
+                self.place(path, What::Bind { reason });
+            }
+        } else if self.locked {
+            let below: Vec<PathBuf> = mountinfo::attached(self.mounts, mount)
+                .iter()
+                .map(|path| path.to_path_buf())
+                .collect();
+            self.cover_around(mount, path, &below);
+        } else {
+            self.cover(mount, path, false);
+        }
+    }
+
+    /// `None` to cover it; otherwise bind it, with a reason when it can be written outside.
+    #[expect(
+        clippy::option_option,
+        reason = "the two levels are whether to bind and whether to say why"
+    )]
+    fn why_not_covered(&self, mount: &Mount) -> Option<Option<String>> {
+        let below_sys = mount.mount_point.starts_with("/sys");
+        if mount.is_read_only() || below_sys || PSEUDO.contains(&mount.kind.as_str()) {
+            Some(None)
+        } else if !self.tree.is_directory(&mount.mount_point) {
+            Some(Some(
+                "a file that is a mount of its own cannot be overlaid".to_owned(),
+            ))
+        } else {
+            None
+        }
+    }
+
+    fn works_in_shared_memory(&self) -> bool {
+        self.wishes.working_directory.starts_with("/dev/shm")
+    }
+
+    fn cover(&mut self, mount: &Mount, path: &Path, staged: bool) {
+        let restrictions = Restrictions {
+            nosuid: mount.has("nosuid"),
+            // Device nodes that a command makes may exist, but an overlay cannot hold what a write to one does.
+            nodev: mount.has("nodev") || !self.locked,
+            noexec: mount.has("noexec"),
+            noatime: mount.has("noatime"),
+        };
+        self.place(
+            path,
+            What::Cover(Cover {
+                layer: 0,
+                staged,
+                restrictions,
+                hidden: Vec::new(),
+            }),
+        );
+    }
+
+    /// Covers `dir` of `mount`, going down where one of the mounts `below` is in the way.
+    fn cover_around(&mut self, mount: &Mount, dir: &Path, below: &[PathBuf]) {
+        if below.iter().any(|point| point == dir) {
+            return; // another mount is there, and it is planned for itself
+        }
+        if !below.iter().any(|point| point.starts_with(dir)) {
+            if self.can_change(dir) {
+                self.cover(mount, dir, false);
+                self.cover_foreign(mount, dir);
+            }
+            return;
+        }
+        if self.tree.may_write(dir) {
+            self.cover(mount, dir, true);
+        }
+        if let Some((names, _)) = self.tree.directories(dir) {
+            for name in names {
+                self.cover_around(mount, &mountinfo::join(dir, &name), below);
+            }
+        }
+    }
+
+    /// Gives covers of their own to directories below the covered `dir` that the user may write to but does not own, such as
+    /// /var/tmp: without one, a new name in them would need a copy-up that a user namespace refuses (EOVERFLOW). They are looked for
+    /// where they usually are: directly below `dir`, on the way to the working directory and the like, and below a working directory
+    /// that is foreign itself.
+    fn cover_foreign(&mut self, mount: &Mount, dir: &Path) {
+        let mut found: Vec<PathBuf> = Vec::new();
+        let children = self
+            .tree
+            .directories(dir)
+            .map_or_else(Vec::new, |(names, _)| names);
+        found.extend(
+            children
+                .iter()
+                .map(|name| mountinfo::join(dir, name))
+                .filter(|path| self.needs_own_cover(path)),
+        );
+        for likely in self
+            .wishes
+            .likely
+            .iter()
+            .chain([&self.wishes.working_directory])
+        {
+            let way = likely
+                .ancestors()
+                .take_while(|path| path.starts_with(dir) && *path != dir);
+            found.extend(
+                way.filter(|path| self.needs_own_cover(path))
+                    .map(Path::to_path_buf),
+            );
+        }
+        let work = &self.wishes.working_directory;
+        if work.starts_with(dir) && self.needs_own_cover(work) {
+            let mut pending = vec![work.clone()];
+            let mut budget = 256_u32;
+            while let Some(next) = pending.pop()
+                && budget > 0
+            {
+                budget -= 1;
+                for name in self
+                    .tree
+                    .directories(&next)
+                    .map_or_else(Vec::new, |(names, _)| names)
+                {
+                    let path = mountinfo::join(&next, &name);
+                    if self.needs_own_cover(&path) {
+                        found.push(path.clone());
+                    }
+                    pending.push(path);
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        for path in found {
+            self.cover(mount, &path, false);
+        }
+    }
+
+    fn needs_own_cover(&self, dir: &Path) -> bool {
+        self.tree.is_foreign(dir) && self.tree.may_write(dir)
+    }
+
+    /// Whether anything below `dir` could be changed by the user: what can't needs no cover.
+    fn can_change(&self, dir: &Path) -> bool {
+        if !self.tree.may_search(dir) {
+            return false;
+        }
+        let empty = matches!(self.tree.directories(dir), Some((names, false)) if names.is_empty());
+        !empty || self.tree.may_write(dir) || dir == self.wishes.working_directory
+    }
+
+    fn own_mounts(&mut self) {
+        self.place(Path::new("/proc"), What::Processes);
+        self.place(Path::new("/dev"), What::Devices);
+        if !self.works_in_shared_memory() {
+            self.place(Path::new("/dev/shm"), What::SharedMemory);
+        }
+        self.place(&self.wishes.store, What::Mask);
+        for path in &self.wishes.read_only {
+            self.place(path, What::ReadOnly);
+        }
+    }
+
+    /// Gives each path to hide a cover rooted at its parent, in whose layer a whiteout can stand.
+    fn hide(&mut self, reachable: &[&Mount]) -> Result<(), PlanError> {
+        for path in &self.wishes.hide {
+            let refuse = |reason| PlanError::CannotHide {
+                path: path.clone(),
+                reason,
+            };
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(refuse("it is the root directory"));
+            };
+            if [Path::new("/proc"), Path::new("/dev")]
+                .iter()
+                .any(|own| path.starts_with(own))
+            {
+                return Err(refuse("it is made anew inside"));
+            }
+            if path.starts_with(&self.wishes.store) || self.wishes.store.starts_with(path) {
+                return Err(refuse(
+                    "the sessions are kept there; name another place with --store",
+                ));
+            }
+            if self.wishes.working_directory.starts_with(path) {
+                return Err(refuse("the command is to run in it"));
+            }
+            self.places.retain(|place| !place.path.starts_with(path));
+            let here =
+                |place: &&mut Place| place.path == parent && matches!(place.what, What::Cover(_));
+            if self.places.iter_mut().find(here).is_none() {
+                let holder = reachable
+                    .iter()
+                    .rev()
+                    .find(|mount| parent.starts_with(&mount.mount_point));
+                let mount = holder.ok_or(PlanError::NoRoot)?;
+                let in_the_way = mountinfo::attached(self.mounts, mount)
+                    .iter()
+                    .any(|point| point.starts_with(parent));
+                if self.locked && in_the_way {
+                    return Err(refuse(
+                        "there are mounts beside it, and the directory that holds it is not yours to change",
+                    ));
+                }
+                if self.why_not_covered(mount).is_some() {
+                    return Err(refuse("it lies on a filesystem that is not overlaid"));
+                }
+                self.cover(mount, parent, false);
+            }
+            if let Some(Place {
+                what: What::Cover(cover),
+                ..
+            }) = self.places.iter_mut().find(here)
+            {
+                cover.hidden.push(name.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// A staged directory hides the mounts below it: those that are not covered must be bound again.
+    fn bind_below_staged(&mut self, reachable: &[&Mount]) {
+        let staged: Vec<PathBuf> = self
+            .places
+            .iter()
+            .filter(|place| matches!(&place.what, What::Cover(cover) if cover.staged))
+            .map(|place| place.path.clone())
+            .collect();
+        for mount in reachable {
+            let path = &mount.mount_point;
+            let shadowed = staged
+                .iter()
+                .any(|dir| path != dir && path.starts_with(dir));
+            let hidden = self
+                .wishes
+                .hide
+                .iter()
+                .any(|hidden| path.starts_with(hidden));
+            if shadowed && !hidden && !self.places.iter().any(|place| place.path == *path) {
+                self.place(path, What::Bind { reason: None });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! Running a command in a semisolate: the four processes.
+//!
+//! P0, the caller, forks P1 while it is single-threaded and keeps the real filesystem. P1, the supervisor, builds the view and
+//! enters it, but not its PID namespace, so the command can neither see nor signal it. P2 is PID 1 of the new PID namespace: it
+//! mounts /proc, reaps, and ends with P1. P3 becomes the command.
+//!
+//! The final user and mount namespaces are made after everything is in place and own nothing of it. So every mount of the view is
+//! locked for whatever runs inside, with whatever capabilities: nothing can be unmounted or made writable again.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid};
+
+use crate::channel::{Channel, Ended, FromInit, FromSupervisor, ToSupervisor};
+use crate::error::{Context, ExecError, StartError};
+use crate::ids::{self, Identity};
+use crate::plan::Plan;
+use crate::record::Recorder;
+use crate::view::Built;
+use crate::{supervisor, sys};
+
+/// What to run, and in which surroundings.
+pub struct Request<'r> {
+    /// The program and its arguments, as given.
+    pub argv: Vec<OsString>,
+    /// The command's environment: `NAME=value`.
+    pub environment: Vec<CString>,
+    /// The command's working directory: absolute, without symbolic links.
+    pub working_directory: PathBuf,
+    /// What is placed where.
+    pub plan: Plan,
+    /// Who the command is inside.
+    pub identity: Identity,
+    /// The session's directory of layers.
+    pub layers: PathBuf,
+    /// Without, the command has a loopback interface only.
+    pub network: bool,
+    /// The signal mask that the command is to have.
+    pub signal_mask: SigSet,
+    /// Records what the command does.
+    pub recorder: Option<Box<dyn Recorder + 'r>>,
+}
+
+/// A semisolate in which nothing runs yet.
+#[derive(Debug)]
+pub struct Ready {
+    running: Running,
+    /// How the mount plan turned out.
+    pub built: Built,
+}
+
+/// A command that runs in a semisolate. Dropping it kills the command and everything it started.
+#[derive(Debug)]
+pub struct Running {
+    channel: Channel,
+    supervisor: Pid,
+    program: OsString,
+    working_directory: PathBuf,
+}
+
+/// What happens to a running command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// It could not be executed; `Ended` follows.
+    NotStarted(ExecError),
+    /// A signal stopped it.
+    Stopped(i32),
+    /// It goes on.
+    Continued,
+    /// It and all its descendants have ended.
+    Ended(Ended),
+    /// The supervisor is gone, and the command with it.
+    Lost,
+}
+
+impl<'r> Request<'r> {
+    /// A request with an empty environment and signal mask, with network and without recorder.
+    #[must_use]
+    pub fn new(
+        argv: Vec<OsString>,
+        plan: Plan,
+        identity: Identity,
+        working_directory: PathBuf,
+        layers: PathBuf,
+    ) -> Self {
+        Self {
+            argv,
+            environment: Vec::new(),
+            working_directory,
+            plan,
+            identity,
+            layers,
+            network: true,
+            signal_mask: SigSet::empty(),
+            recorder: None,
+        }
+    }
+
+    /// Builds the semisolate. The caller must be single-threaded.
+    ///
+    /// # Errors
+    /// What the machine refuses; nothing real has been changed then, and the layers hold nothing.
+    pub fn build(self) -> Result<Ready, StartError> {
+        let (ours, theirs) = Channel::pair().doing(|| "make a socket pair".to_owned())?;
+        let program = self.argv.first().cloned().unwrap_or_default();
+        let working_directory = self.working_directory.clone();
+        let identity = self.identity;
+        let supervisor = match sys::fork().doing(|| "fork the supervisor".to_owned())? {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                drop(ours);
+                supervisor::main(self, theirs)
+            }
+        };
+        drop(theirs);
+        let running = Running {
+            channel: ours,
+            supervisor,
+            program,
+            working_directory,
+        };
+        loop {
+            match running
+                .channel
+                .receive()
+                .doing(|| "hear from the supervisor".to_owned())?
+            {
+                Some(FromSupervisor::MapIds) => {
+                    ids::map_all(supervisor, identity)?;
+                    running.send(ToSupervisor::Mapped)?;
+                }
+                Some(FromSupervisor::Ready(built)) => return Ok(Ready { running, built }),
+                Some(FromSupervisor::Refused { message, errno }) => {
+                    return Err(StartError::Refused { message, errno });
+                }
+                Some(FromSupervisor::Command(_)) | None => return Err(StartError::Gone),
+            }
+        }
+    }
+}
+
+impl Ready {
+    /// Lets the command go.
+    ///
+    /// # Errors
+    /// The supervisor is gone.
+    pub fn go(self) -> Result<Running, StartError> {
+        self.running.send(ToSupervisor::Go)?;
+        Ok(self.running)
+    }
+}
+
+impl Running {
+    /// Readable when `wait` has something to say.
+    #[must_use]
+    pub fn readable(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// Waits for what happens next.
+    pub fn wait(&mut self) -> Progress {
+        match self.channel.receive() {
+            Ok(Some(FromSupervisor::Command(FromInit::Exec(failure)))) => {
+                Progress::NotStarted(failure.explain(self.program.clone(), &self.working_directory))
+            }
+            Ok(Some(FromSupervisor::Command(FromInit::Stopped(signal)))) => {
+                Progress::Stopped(signal)
+            }
+            Ok(Some(FromSupervisor::Command(FromInit::Continued))) => Progress::Continued,
+            Ok(Some(FromSupervisor::Command(FromInit::Ended(ended)))) => Progress::Ended(ended),
+            _ => Progress::Lost,
+        }
+    }
+
+    /// Sends a signal to the command. It may have ended meanwhile.
+    pub fn signal(&self, signal: i32) {
+        // A supervisor that is gone is told by `wait`.
+        let _gone = self.send(ToSupervisor::Signal(signal));
+    }
+
+    fn send(&self, message: ToSupervisor) -> Result<(), StartError> {
+        self.channel
+            .send(&message)
+            .doing(|| "tell the supervisor".to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its death takes init along, and init's death everything below.
+        let _ended = nix::sys::signal::kill(self.supervisor, Signal::SIGKILL);
+        let _reaped = waitpid(self.supervisor, None);
+    }
+}

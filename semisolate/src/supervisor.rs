@@ -1,0 +1,271 @@
+//! P1, the supervisor: builds the view, enters it, and attends to init and the caller while the command runs.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::{ForkResult, Pid, getppid};
+
+use crate::channel::{Channel, Ended, FromInit, FromSupervisor, ToInit, ToSupervisor};
+use crate::error::{Context, StartError};
+use crate::ids::{self, Identity, Ids};
+use crate::record::World;
+use crate::run::Request;
+use crate::view::{self, Owner, View};
+use crate::{init, sys};
+
+/// The supervisor's life. Never returns: it must not run what the forked caller would.
+pub(crate) fn main(request: Request<'_>, caller: Channel) -> ! {
+    let status = match supervise(request, &caller) {
+        Ok(()) => 0,
+        Err(error) => {
+            let message = FromSupervisor::Refused {
+                message: error.to_string(),
+                errno: error.errno().unwrap_or(0),
+            };
+            // A caller that is gone needs no reason.
+            let _gone = caller.send(&message);
+            1
+        }
+    };
+    sys::exit_now(status)
+}
+
+fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartError> {
+    let parent = getppid();
+    sys::die_with_parent(Signal::SIGKILL as i32).doing(|| "follow the caller".to_owned())?;
+    let ids = Ids::current();
+    let privileged = request.identity.is_privileged();
+    let outer_proc = nix::fcntl::open(
+        "/proc",
+        OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
+    .doing(|| "open /proc".to_owned())?;
+    enter_building_namespaces(&request, &outer_proc, ids)?;
+    let inside = ids.inside(request.identity);
+    let owner = Owner {
+        privileged,
+        uid: inside.uid(),
+    };
+    let layers = nix::fcntl::open(
+        &request.layers,
+        view::NAME | OFlag::O_DIRECTORY,
+        Mode::empty(),
+    )
+    .doing(|| format!("open {}", request.layers.display()))?;
+    let mut view = View::begin(&request.plan, &request.layers, owner)?;
+    view.build()?;
+    let (root, built) = view.finish();
+
+    unshare(CloneFlags::CLONE_NEWPID).doing(|| "make a PID namespace".to_owned())?;
+    let supervisor =
+        sys::pidfd_open(Pid::this()).doing(|| "open the supervisor's pidfd".to_owned())?;
+    let (to_init, of_init) = Channel::pair().doing(|| "make a socket pair".to_owned())?;
+    let (from_command, of_command) =
+        std::os::unix::net::UnixDatagram::pair().doing(|| "make a socket pair".to_owned())?;
+    let init_pid = match sys::fork().doing(|| "fork init".to_owned())? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            let world = init::Init {
+                request: &request,
+                channel: of_init,
+                supervisor,
+                root,
+                owner,
+                to_supervisor: of_command.into(),
+            };
+            init::main(world)
+        }
+    };
+    drop((of_init, of_command, supervisor));
+    // Out of the terminal's way, and out of reach of what the command sends to its own process group.
+    nix::unistd::setpgid(Pid::this(), Pid::this())
+        .doing(|| "leave the process group".to_owned())?;
+    let init = sys::pidfd_open(init_pid).doing(|| "open init's pidfd".to_owned())?;
+
+    expect_from_init(&to_init, |message| matches!(message, FromInit::Mounted))?;
+    view::pivot(&root)?;
+    drop(root);
+    enter_final_namespaces(&request, caller, &outer_proc, inside)?;
+    // Entering a user namespace changes credentials, which clears this.
+    sys::die_with_parent(Signal::SIGKILL as i32).doing(|| "follow the caller".to_owned())?;
+    if getppid() != parent {
+        return Err(StartError::Gone);
+    }
+    to_init
+        .send(&ToInit::Join)
+        .doing(|| "tell init".to_owned())?;
+    expect_from_init(&to_init, |message| matches!(message, FromInit::Joined))?;
+
+    caller
+        .send(&FromSupervisor::Ready(built))
+        .doing(|| "tell the caller".to_owned())?;
+    match caller
+        .receive()
+        .doing(|| "hear from the caller".to_owned())?
+    {
+        Some(ToSupervisor::Go) => to_init.send(&ToInit::Go).doing(|| "tell init".to_owned())?,
+        _ => return Ok(()),
+    }
+    let mut ended = None;
+    let pump = Pump {
+        channel: caller,
+        init: &to_init,
+        ended: &mut ended,
+    };
+    match &mut request.recorder {
+        Some(recorder) => recorder.supervise(World {
+            from_command: from_command.as_fd(),
+            init: init.as_fd(),
+            init_pid: init_pid.as_raw(),
+            outer_proc: outer_proc.as_fd(),
+            layers: layers.as_fd(),
+            pump,
+        }),
+        None => pump.run(),
+    }
+    .doing(|| "record the command".to_owned())?;
+    if let Some(ended) = ended {
+        caller
+            .send(&FromSupervisor::Command(FromInit::Ended(ended)))
+            .doing(|| "tell the caller".to_owned())?;
+    }
+    Ok(())
+}
+
+/// The namespaces in which the view is built: its mounts belong to them and are locked for what runs later.
+fn enter_building_namespaces(
+    request: &Request<'_>,
+    proc: &OwnedFd,
+    ids: Ids,
+) -> Result<(), StartError> {
+    let mut flags = CloneFlags::CLONE_NEWNS;
+    if !request.network {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    if !request.identity.is_privileged() {
+        flags |= CloneFlags::CLONE_NEWUSER;
+    }
+    unshare(flags).doing(|| {
+        if request.identity.is_privileged() {
+            "make a mount namespace"
+        } else {
+            "make a user namespace"
+        }
+        .to_owned()
+    })?;
+    if !request.identity.is_privileged() {
+        ids::map_one(proc, ids, request.identity)
+            .doing(|| "map the user in the new namespace".to_owned())?;
+    }
+    if !request.network {
+        sys::loopback_up().doing(|| "bring the loopback interface up".to_owned())?;
+    }
+    Ok(())
+}
+
+/// The namespaces in which the command runs.
+fn enter_final_namespaces(
+    request: &Request<'_>,
+    caller: &Channel,
+    proc: &OwnedFd,
+    ids: Ids,
+) -> Result<(), StartError> {
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)
+        .doing(|| "make the inner user namespace".to_owned())?;
+    if request.identity == Identity::All {
+        caller
+            .send(&FromSupervisor::MapIds)
+            .doing(|| "tell the caller".to_owned())?;
+        match caller
+            .receive()
+            .doing(|| "hear from the caller".to_owned())?
+        {
+            Some(ToSupervisor::Mapped) => Ok(()),
+            _ => Err(StartError::Gone),
+        }
+    } else {
+        ids::map_one(proc, ids, Identity::Own)
+            .doing(|| "map the user in the inner namespace".to_owned())
+    }
+}
+
+fn expect_from_init(
+    init: &Channel,
+    is_expected: impl Fn(&FromInit) -> bool,
+) -> Result<(), StartError> {
+    match init.receive().doing(|| "hear from init".to_owned())? {
+        Some(message) if is_expected(&message) => Ok(()),
+        Some(FromInit::Refused { message, errno }) => Err(StartError::Refused { message, errno }),
+        _ => Err(StartError::Gone),
+    }
+}
+
+/// What the supervisor must attend to while the command runs: the caller's wishes and init's reports.
+pub struct Pump<'p> {
+    channel: &'p Channel,
+    init: &'p Channel,
+    ended: &'p mut Option<Ended>,
+}
+
+impl Pump<'_> {
+    /// Readable when `turn` has something to do.
+    #[must_use]
+    pub fn readable(&self) -> [BorrowedFd<'_>; 2] {
+        [self.channel.as_fd(), self.init.as_fd()]
+    }
+
+    /// Attends to what is waiting. True when the command and all its descendants have ended, or when the caller or init is gone.
+    ///
+    /// # Errors
+    /// The caller or init cannot be talked to.
+    pub fn turn(&mut self) -> io::Result<bool> {
+        let [from_caller, from_init] = ready(self.readable(), PollTimeout::ZERO)?;
+        if from_caller {
+            match self.channel.receive()? {
+                Some(ToSupervisor::Signal(signal)) => {
+                    // Init may have ended.
+                    let _gone = self.init.send(&ToInit::Signal(signal));
+                }
+                Some(_) => {}
+                None => return Ok(true),
+            }
+        }
+        if from_init {
+            match self.init.receive()? {
+                Some(FromInit::Ended(ended)) => {
+                    *self.ended = Some(ended);
+                    return Ok(true);
+                }
+                Some(message) => self.channel.send(&FromSupervisor::Command(message))?,
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            ready(self.readable(), PollTimeout::NONE)?;
+            if self.turn()? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn ready(fds: [BorrowedFd<'_>; 2], timeout: PollTimeout) -> io::Result<[bool; 2]> {
+    let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    loop {
+        match poll(&mut fds, timeout) {
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(fds.map(|fd| fd.any().unwrap_or(false))),
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The kernel calls that nix has no wrapper for: the mount API of Linux 5.2, pidfds, user-namespace joins.
+//!
+//! Everything `unsafe` of this crate is here. Each function is one call, takes and returns owned or borrowed descriptors, and
+//! leaves the policy to its caller.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::unistd::{ForkResult, Pid};
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = i32::try_from(check(result)?).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just returned this descriptor to us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A detached copy of the mount at `path` below `dir`, with the mounts below it when `recursive` (open_tree(2), Linux 5.2).
+pub(crate) fn open_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
+    let mut flags = libc::c_long::from(libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)
+        | libc::OPEN_TREE_CLONE as libc::c_long
+        | libc::OPEN_TREE_CLOEXEC as libc::c_long;
+    if recursive {
+        flags |= libc::c_long::from(libc::AT_RECURSIVE);
+    }
+    // SAFETY: `path` is NUL-terminated and outlives the call.
+    owned(unsafe { libc::syscall(libc::SYS_open_tree, dir.as_raw_fd(), path.as_ptr(), flags) })
+}
+
+/// Attaches the detached mount `tree` at `path` below `dir` (move_mount(2), Linux 5.2).
+pub(crate) fn move_mount(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    // `path` may be empty: then `dir` itself is the mount point.
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
+    // SAFETY: both paths are NUL-terminated and outlive the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            libc::c_ulong::from(flags),
+        )
+    })
+    .map(drop)
+}
+
+/// Begins the configuration of a new superblock of type `kind` (fsopen(2), Linux 5.2).
+pub(crate) fn fsopen(kind: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: `kind` is NUL-terminated and outlives the call.
+    owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), libc::FSOPEN_CLOEXEC) })
+}
+
+/// Sets option `key` to `value`, or as a flag when there is no value (fsconfig(2)).
+pub(crate) fn fsconfig_set(
+    context: BorrowedFd<'_>,
+    key: &CStr,
+    value: Option<&CStr>,
+) -> io::Result<()> {
+    let (command, value) = match value {
+        Some(value) => (libc::FSCONFIG_SET_STRING, value.as_ptr()),
+        None => (libc::FSCONFIG_SET_FLAG, std::ptr::null()),
+    };
+    // SAFETY: key and value are NUL-terminated (or null for a flag) and outlive the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            command,
+            key.as_ptr(),
+            value,
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// Creates the superblock that `context` describes and a detached mount of it, with `attributes` (MOUNT_ATTR_*).
+pub(crate) fn fsmount(context: BorrowedFd<'_>, attributes: u64) -> io::Result<OwnedFd> {
+    let none: *const libc::c_char = std::ptr::null();
+    // SAFETY: the command takes no key and no value.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            libc::FSCONFIG_CMD_CREATE,
+            none,
+            none,
+            0,
+        )
+    })?;
+    // SAFETY: no pointers are passed.
+    owned(unsafe {
+        libc::syscall(
+            libc::SYS_fsmount,
+            context.as_raw_fd(),
+            libc::FSMOUNT_CLOEXEC,
+            attributes,
+        )
+    })
+}
+
+/// Sets and clears MOUNT_ATTR_* bits of the mount at `path` below `dir` (mount_setattr(2), Linux 5.12).
+pub(crate) fn mount_setattr(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    recursive: bool,
+    set: u64,
+    clear: u64,
+) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: clear,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the attribute structure is initialised, its true size is passed, and both pointers outlive the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// A descriptor of process `pid` (pidfd_open(2), Linux 5.3).
+pub(crate) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })
+}
+
+/// Forks. The caller must be single-threaded: the child goes on with ordinary Rust code.
+pub(crate) fn fork() -> io::Result<ForkResult> {
+    // SAFETY: callers fork while the process has one thread (`start` checks it), so no lock can be held by another.
+    unsafe { nix::unistd::fork() }.map_err(io::Error::from)
+}
+
+/// Ends the process at once, running no destructors and no exit handlers of the process it was forked from.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit(2) is always safe to call.
+    unsafe { libc::_exit(status) }
+}
+
+/// Marks every descriptor from `first` on close-on-exec (close_range(2), Linux 5.11 for the flag).
+pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: no pointers are passed; the descriptors stay open until execve.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    })
+    .map(drop)
+}
+
+/// Replaces the process's program. Returns only on failure. Allocates nothing.
+pub(crate) fn execve(
+    path: &CStr,
+    argv: &[*const libc::c_char],
+    envp: &[*const libc::c_char],
+) -> io::Error {
+    debug_assert!(
+        argv.last().is_some_and(|end| end.is_null())
+            && envp.last().is_some_and(|end| end.is_null())
+    );
+    // SAFETY: both arrays are null-terminated arrays of NUL-terminated strings that live in the caller.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Asks for `signal` when the parent of this process ends (cleared by a change of credentials).
+pub(crate) fn die_with_parent(signal: i32) -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    check(libc::c_long::from(unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0)
+    }))
+    .map(drop)
+}
+
+/// Forbids others of the same user to trace this process or to open its files through /proc.
+pub(crate) fn set_undumpable() -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    check(libc::c_long::from(unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0)
+    }))
+    .map(drop)
+}
+
+/// True when this process holds capability `number` in its effective set.
+pub(crate) fn has_capability(number: u32) -> bool {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    let header = Header {
+        version: 0x2008_0522,
+        pid: 0,
+    };
+    let mut data = [[0_u32; 3]; 2];
+    // SAFETY: version 3 of capget(2) writes two blocks of three words, which `data` holds.
+    let result = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
+    result == 0 && data[(number / 32) as usize][0] & (1 << (number % 32)) != 0
+}
+
+/// Brings the loopback interface of the current network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    let socket = owned(libc::c_long::from(unsafe {
+        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
+    }))?;
+    // SAFETY: ifreq is a plain C structure for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l'.cast_signed() as libc::c_char;
+    request.ifr_name[1] = b'o'.cast_signed() as libc::c_char;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "IFF_UP and IFF_RUNNING fit the kernel's short"
+    )]
+    {
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    }
+    // SAFETY: the request is initialised and outlives the call.
+    check(libc::c_long::from(unsafe {
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
+    }))
+    .map(drop)
+}
+
+/// Whether the effective ids may do `mode` (R_OK, W_OK, X_OK) to `path` below `dir`, the last link followed.
+pub(crate) fn may(dir: BorrowedFd<'_>, path: &CStr, mode: i32) -> bool {
+    // SAFETY: `path` is NUL-terminated and outlives the call.
+    unsafe { libc::faccessat(dir.as_raw_fd(), path.as_ptr(), mode, libc::AT_EACCESS) == 0 }
+}
+
+/// Copies the content of `from` to `to` by sharing its extents (FICLONE); an error where the filesystem cannot.
+pub(crate) fn clone_content(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: FICLONE takes a descriptor by value.
+    check(libc::c_long::from(unsafe {
+        libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd())
+    }))
+    .map(drop)
+}
+
+/// The extended attribute `name` of the file that `fd` names, if it has one and it is readable.
+pub(crate) fn get_attribute(fd: BorrowedFd<'_>, name: &CStr) -> Option<Vec<u8>> {
+    let mut value = vec![0_u8; 65_536];
+    // SAFETY: the buffer's true size is passed.
+    let length = unsafe {
+        libc::fgetxattr(
+            fd.as_raw_fd(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
+    };
+    value.truncate(usize::try_from(length).ok()?);
+    Some(value)
+}
+
+/// Sets the extended attribute `name` of the file that `fd` names.
+pub(crate) fn set_attribute(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the value's true size is passed.
+    check(libc::c_long::from(unsafe {
+        libc::fsetxattr(
+            fd.as_raw_fd(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    }))
+    .map(drop)
+}
+
+/// Makes `seccomp(2)` filters with a notification listener, or names why not: installs one that traps nothing in this process.
+pub(crate) fn try_listener(flags: libc::c_ulong) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    check(libc::c_long::from(unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    }))?;
+    let allow = [libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ALLOW,
+    }];
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: allow.as_ptr().cast_mut(),
+    };
+    // SAFETY: the program has one instruction, as its length says; the kernel copies it.
+    owned(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | flags,
+            &raw const program,
+        )
+    })
+}
+
+/// Asks that a supervisor's answer wakes the waiting task on the same processor (Linux 6.6).
+pub(crate) fn try_sync_wake_up(listener: BorrowedFd<'_>) -> io::Result<()> {
+    // _IOW('!', 4, __u64); the flag is passed by value.
+    const SET_FLAGS: libc::Ioctl = 0x4008_2104;
+    // SAFETY: the argument is a value, not a pointer.
+    check(libc::c_long::from(unsafe {
+        libc::ioctl(listener.as_raw_fd(), SET_FLAGS, 1_u64)
+    }))
+    .map(drop)
+}
+
+/// `/proc/self/fd/N`: a name for `fd` without separators, of bounded length, that mount options can carry.
+pub(crate) fn fd_path(fd: &impl AsFd) -> CString {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    CString::new(path).expect("digits hold no NUL")
+}
+
+/// Gives a process that is about to execute the command the signal mask of the caller, and SIGPIPE its default, which the Rust
+/// runtime had changed.
+pub(crate) fn restore_signals(mask: &nix::sys::signal::SigSet) {
+    // SAFETY: setting a signal to its default installs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // Setting a valid mask cannot fail.
+    let _set =
+        nix::sys::signal::sigprocmask(nix::sys::signal::SigmaskHow::SIG_SETMASK, Some(mask), None);
+}

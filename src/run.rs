@@ -1,0 +1,323 @@
+//! `effigy run`: from the command line to a recorded session.
+
+mod refusal;
+mod signals;
+
+use std::env;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use effigy_journal::session::environment_digest;
+use effigy_journal::{Cover, Exit, Named, RootState, Session, State, Store, Timestamp};
+use effigy_semisolate::{
+    Built, Ended, ExecError, Identity, Plan, Progress, RealTree, Request, Running, Wishes,
+    current_mounts,
+};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{SFlag, fstat};
+
+use crate::after_run;
+use crate::cli::RunArgs;
+use crate::failure::{Cannot as _, Failure};
+use crate::render::name::escaped;
+use crate::store;
+use crate::terminal::Terminal;
+use signals::Signals;
+
+/// What the command came to.
+enum Outcome {
+    Ended(Ended),
+    NotStarted(ExecError),
+}
+
+/// Runs a command in a semisolate and keeps what it did as a session.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    refuse_directories_as_streams()?;
+    let store = store::open(&args.store)?;
+    refusal::check_store(&store)?;
+    let cwd = env::current_dir().map_err(|error| {
+        Failure::new(format!("cannot find the working directory: {error}"))
+            .hint("cd to one that exists")
+    })?;
+    let identity = Identity::of_this_process(args.options.root);
+    let wishes = wishes(args, &cwd, store.dir())?;
+    let mounts = current_mounts().cannot()?;
+    let plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
+
+    let terminal = Terminal::remember();
+    let mut session = store::create(&store, args.options.session.as_deref())?;
+    describe(&mut session, args, &cwd, identity, &wishes);
+    let outcome = match execute(args, &mut session, plan, identity, &cwd) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            discard(&store, session);
+            return Err(error);
+        }
+    };
+    if let Some(terminal) = &terminal {
+        terminal.restore();
+    }
+    match outcome {
+        Outcome::NotStarted(error) => {
+            discard(&store, session);
+            Err(refusal::not_started(error))
+        }
+        Outcome::Ended(ended) => finish(args, &store, session, ended),
+    }
+}
+
+/// Builds the semisolate and runs the command in it to its end.
+fn execute(
+    args: &RunArgs,
+    session: &mut Session,
+    plan: Plan,
+    identity: Identity,
+    cwd: &Path,
+) -> anyhow::Result<Outcome> {
+    let signals = Signals::read().context("cannot read signals")?;
+    let mut request = Request::new(
+        args.command.clone(),
+        plan,
+        identity,
+        cwd.to_owned(),
+        session.layers(),
+    );
+    request.environment = environment(session)?;
+    request.network = !args.options.no_net;
+    request.signal_mask = signals.mask_of_caller();
+    let ready = request
+        .build()
+        .map_err(|error| refusal::not_built(error, &session.layers()))?;
+    keep_built(session, &ready.built);
+    session.record.released = Timestamp::now();
+    session.save_soon().cannot()?;
+    let running = ready.go().cannot()?;
+    let outcome = attend(running, &signals)?;
+    if let Outcome::Ended(ended) = &outcome {
+        session.record.end = Some(Timestamp::now());
+        session.record.exit = Some(match ended.exit {
+            effigy_semisolate::Exit::Code(code) => Exit::Code(code),
+            effigy_semisolate::Exit::Signal(signal) => Exit::Signal(signal),
+        });
+        session.record.killed_survivors = ended.survivors;
+        session.record.state = State::Recorded;
+        session.save_soon().cannot()?;
+    }
+    Ok(outcome)
+}
+
+/// Follows a running command and passes on to it what is meant for it.
+fn attend(mut running: Running, signals: &Signals) -> anyhow::Result<Outcome> {
+    let mut not_started = None;
+    loop {
+        wait(running.readable(), signals.arriving.as_fd())?;
+        while let Some(signal) = signals.next_to_forward() {
+            running.signal(signal);
+        }
+        if !readable(running.readable())? {
+            continue;
+        }
+        match running.wait() {
+            Progress::NotStarted(error) => not_started = Some(error),
+            Progress::Stopped(signal) => {
+                signals.stop_like_command(signal);
+                running.signal(nix::libc::SIGCONT);
+            }
+            Progress::Continued => {}
+            Progress::Ended(ended) => {
+                return Ok(not_started.map_or(Outcome::Ended(ended), Outcome::NotStarted));
+            }
+            Progress::Lost => {
+                return Err(Failure::new(
+                    "the supervisor ended before the command did; the command was killed",
+                )
+                .hint("the session holds what was done until then: effigy ls")
+                .into());
+            }
+        }
+    }
+}
+
+fn wait(command: BorrowedFd<'_>, signals: BorrowedFd<'_>) -> io::Result<()> {
+    let mut fds = [
+        PollFd::new(command, PollFlags::POLLIN),
+        PollFd::new(signals, PollFlags::POLLIN),
+    ];
+    match poll(&mut fds, PollTimeout::NONE) {
+        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    Ok(poll(&mut fds, PollTimeout::ZERO)? > 0)
+}
+
+/// Says what was kept, or asks what to do with it, and gives the command's own exit status.
+fn finish(
+    args: &RunArgs,
+    store: &Store,
+    session: Session,
+    ended: Ended,
+) -> anyhow::Result<ExitCode> {
+    if ended.survivors > 0 && !args.options.quiet {
+        let (count, were) = (
+            ended.survivors,
+            if ended.survivors == 1 {
+                "process that was"
+            } else {
+                "processes that were"
+            },
+        );
+        eprintln!("effigy: killed {count} {were} still running when the command ended");
+    }
+    let status = match ended.exit {
+        effigy_semisolate::Exit::Code(code) => code,
+        effigy_semisolate::Exit::Signal(signal) => 128 + signal,
+    };
+    after_run::finish(&args.options, store, session, status == 0)?;
+    Ok(ExitCode::from(
+        u8::try_from(status & 0xff).unwrap_or(u8::MAX),
+    ))
+}
+
+/// A session in which nothing ran is not worth keeping; when it cannot be deleted, `effigy ls` shows it.
+fn discard(store: &Store, session: Session) {
+    let _shown_by_ls = store.discard(session);
+}
+
+fn describe(
+    session: &mut Session,
+    args: &RunArgs,
+    cwd: &Path,
+    identity: Identity,
+    wishes: &Wishes,
+) {
+    let record = &mut session.record;
+    record.argv = args
+        .command
+        .iter()
+        .map(|word| word.as_bytes().to_vec().into())
+        .collect();
+    record.cwd = cwd.to_owned();
+    record.uid = nix::unistd::geteuid().as_raw();
+    record.gid = nix::unistd::getegid().as_raw();
+    record.as_root = identity == Identity::Root;
+    record.environment = environment_digest(
+        env::vars_os().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())),
+    );
+    record.start = Timestamp::now();
+    record.hidden = wishes.hide.clone();
+    record.kernel = nix::sys::utsname::uname()
+        .map(|name| escaped(name.release()).to_string())
+        .unwrap_or_default();
+    record.effigy = env!("CARGO_PKG_VERSION").to_owned();
+}
+
+fn keep_built(session: &mut Session, built: &Built) {
+    session.record.covers = built
+        .covers
+        .iter()
+        .map(|cover| Cover {
+            layer: cover.layer,
+            mount_point: cover.mount_point.clone(),
+            root: RootState {
+                mode: cover.mode,
+                uid: cover.uid,
+                gid: cover.gid,
+            },
+            staged: cover.staged,
+        })
+        .collect();
+    session.record.named = built
+        .named
+        .iter()
+        .map(|(path, reason)| Named {
+            path: path.clone(),
+            reason: reason.clone(),
+        })
+        .collect();
+}
+
+/// The command's environment: this one, and the session's id.
+fn environment(session: &Session) -> anyhow::Result<Vec<CString>> {
+    let session = (
+        OsString::from("EFFIGY_SESSION"),
+        OsString::from(session.record.id.as_str()),
+    );
+    env::vars_os()
+        .filter(|(name, _)| name != "EFFIGY_SESSION")
+        .chain([session])
+        .map(|(name, value)| {
+            Ok(CString::new(
+                [name.as_bytes(), b"=", value.as_bytes()].concat(),
+            )?)
+        })
+        .collect()
+}
+
+fn wishes(args: &RunArgs, cwd: &Path, store: &Path) -> anyhow::Result<Wishes> {
+    let resolve = |paths: &[PathBuf]| {
+        paths
+            .iter()
+            .map(|path| resolve(path))
+            .collect::<anyhow::Result<Vec<_>>>()
+    };
+    let likely = [
+        "HOME",
+        "TMPDIR",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+    ]
+    .iter()
+    .filter_map(env::var_os)
+    .filter_map(|path| PathBuf::from(path).canonicalize().ok())
+    .collect();
+    Ok(Wishes {
+        hide: resolve(&args.options.hide)?,
+        read_only: resolve(&args.options.read_only)?,
+        working_directory: cwd.to_owned(),
+        likely,
+        store: store.to_owned(),
+    })
+}
+
+fn resolve(path: &Path) -> anyhow::Result<PathBuf> {
+    path.canonicalize().map_err(|error| {
+        Failure::new(format!(
+            "cannot find {}: {error}",
+            escaped(path.as_os_str())
+        ))
+        .hint("--hide and --read-only take paths that exist")
+        .into()
+    })
+}
+
+/// A directory as a standard stream would be a way around the semisolate: openat(2) relative to it reaches the real files.
+fn refuse_directories_as_streams() -> anyhow::Result<()> {
+    let (input, output, error) = (io::stdin(), io::stdout(), io::stderr());
+    for (name, stream) in [
+        ("input", input.as_fd()),
+        ("output", output.as_fd()),
+        ("error", error.as_fd()),
+    ] {
+        let is_directory = fstat(stream).is_ok_and(|stat| {
+            SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
+        });
+        if is_directory {
+            return Err(Failure::new(format!(
+                "standard {name} is a directory: through it the command would reach the real files"
+            ))
+            .hint("redirect it from or to a file")
+            .into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Why a run was refused, in the words of `effigy doctor`.
+
+use effigy_journal::Store;
+use effigy_semisolate::features::capabilities;
+use effigy_semisolate::{ExecError, StartError};
+
+use crate::failure::Failure;
+
+/// Refuses a store in which a layer cannot be kept, before anything is made in it.
+pub(crate) fn check_store(store: &Store) -> anyhow::Result<()> {
+    match store.probe() {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let remedy = error.remedy();
+            Err(Failure::from_error(error).hint(remedy).into())
+        }
+    }
+}
+
+/// Names what the machine refuses, when it is that.
+pub(super) fn not_built(error: StartError, scratch: &std::path::Path) -> anyhow::Error {
+    let refused: Vec<String> = capabilities(scratch)
+        .into_iter()
+        .filter(|capability| capability.needed && !capability.ok)
+        .map(|capability| {
+            let remedy = capability
+                .remedy
+                .map(|remedy| format!("; {remedy}"))
+                .unwrap_or_default();
+            format!(
+                "this machine refuses {}: {}{remedy}",
+                capability.name, capability.detail
+            )
+        })
+        .collect();
+    let hint = if refused.is_empty() {
+        "effigy doctor says what this machine allows".to_owned()
+    } else {
+        refused.join("\n")
+    };
+    Failure::from_error(error).hint(hint).into()
+}
+
+/// The command could not be executed: 127 not found, 126 not executable, as shells have it.
+pub(super) fn not_started(error: ExecError) -> anyhow::Error {
+    let (status, hint) = match &error {
+        ExecError::NotFound(_) => (127, None),
+        ExecError::NotExecutable(_, nix::libc::ENOEXEC) => (
+            126,
+            Some("it has no #! line and is no program: give its interpreter, such as sh FILE"),
+        ),
+        ExecError::NotExecutable(..) => (126, None),
+        ExecError::WorkingDirectory(..) => (125, Some("cd to a directory that exists inside too")),
+        ExecError::Recording(_) => (
+            125,
+            Some("effigy doctor says what this machine allows; --no-trace keeps the effects only"),
+        ),
+    };
+    Failure::from_error(error)
+        .status(status)
+        .maybe_hint(hint)
+        .into()
+}

@@ -1,0 +1,80 @@
+//! Signals while a command runs: it gets what it would get without effigy, and effigy outlives it.
+
+use nix::libc;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+
+/// Signals that would end or stop effigy: they are read, never delivered.
+const READ: [Signal; 9] = [
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+];
+
+/// Signals on their way through effigy.
+pub(crate) struct Signals {
+    before: SigSet,
+    pub(crate) arriving: SignalFd,
+}
+
+impl Signals {
+    /// Begins to read signals instead of having them delivered.
+    pub(crate) fn read() -> nix::Result<Self> {
+        let set: SigSet = READ.into_iter().collect();
+        let mut before = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before))?;
+        let arriving = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { before, arriving })
+    }
+
+    /// The mask that the command is to have: the one effigy was called with.
+    pub(crate) fn mask_of_caller(&self) -> SigSet {
+        self.before
+    }
+
+    /// The next signal that is meant for the command and has not reached it by itself.
+    pub(crate) fn next_to_forward(&self) -> Option<i32> {
+        while let Ok(Some(info)) = self.arriving.read_signal() {
+            if let Some(signal) = forwarded(&info) {
+                return Some(signal);
+            }
+        }
+        None
+    }
+
+    /// Stops this process as the command was stopped, so that the shell sees its job stop. Returns when it is continued.
+    pub(crate) fn stop_like_command(&self, signal: i32) {
+        let signal = Signal::try_from(signal).unwrap_or(Signal::SIGSTOP);
+        // What the terminal sent to the whole job is about to be raised here; a second one must not stop it again.
+        while let Ok(Some(_)) = self.arriving.read_signal() {}
+        let set: SigSet = [signal].into_iter().collect();
+        let _valid = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&set), None);
+        let _own = raise(signal);
+        if READ.contains(&signal) {
+            let _valid = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None);
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        while let Ok(Some(_)) = self.arriving.read_signal() {}
+        let _valid = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
+    }
+}
+
+/// The terminal sends to the whole process group, and the command is in it: only what somebody sent to effigy alone is forwarded.
+/// A sender without a number is inside the semisolate (`kill 0`): it has reached the command already.
+fn forwarded(info: &siginfo) -> Option<i32> {
+    let by_kernel = info.ssi_code > 0;
+    let from_inside = info.ssi_pid == 0;
+    let signal = i32::try_from(info.ssi_signo).ok()?;
+    let stops = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && by_kernel;
+    (!by_kernel && !from_inside && !stops).then_some(signal)
+}
