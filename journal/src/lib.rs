@@ -25,6 +25,8 @@
 pub mod bytes;
 pub mod codec;
 pub mod event;
+mod paths;
+mod processes;
 pub mod reader;
 pub mod session;
 pub mod store;
@@ -35,16 +37,18 @@ pub mod writer;
 pub use bytes::ByteString;
 pub use event::{
     Address, By, Entry, Event, Kind, NewEvent, Note, Op, Outcome, PathId, Precondition, ProcessId,
-    Seq, Stat, Tid, TimeChange, VersionContent, VersionId, VersionRecord, Why,
+    ReadCall, Seq, Stat, Tid, TimeChange, VersionContent, VersionId, VersionRecord, Why,
 };
-pub use reader::{Paths, Process, Processes, ReadError, Reader, Tail};
+pub use paths::Paths;
+pub use processes::{Process, Processes};
+pub use reader::{ReadError, Reader, Tail};
 pub use session::{
     Cover, Exit, LockError, Named, Record, RecordError, RootState, Session, SessionId, State,
     Status, Timestamp,
 };
 pub use store::{
-    Capacity, CreateError, DiscardError, FindError, GcLimits, GcReport, ListError, OpenError,
-    ProbeError, Store,
+    Capacity, CreateError, Damaged, DiscardError, FindError, GcLimits, GcReport, ListError,
+    Listing, OpenError, ProbeError, Store,
 };
-pub use versions::{Budget, SealError, Sealed, Versions};
+pub use versions::{Budget, Location, SealError, Sealed, VersionTable, Versions};
 pub use writer::{End, Resumed, WriteError, Writer};

@@ -1,15 +1,22 @@
 //! Contents that would have been lost, one file a version: `versions/<n>`.
+//!
+//! The cheapest way comes first: another name for the same file, then shared blocks, then a copy, and that only within a
+//! budget.
 
-use crate::event::{VersionContent, VersionId};
+use crate::event::{VersionContent, VersionId, VersionRecord};
+use crate::sys;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// How much content is worth a copy. Links and reflinks are free and always made, unless it is [`None`](Self::None).
+/// How much content is worth a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
     /// Everything is kept.
     All,
-    /// A file of more bytes than this is not copied.
+    /// A file of more bytes than this is not copied, but linked or reflinked where that can be done.
     File(u64),
     /// Nothing is kept.
     None,
@@ -34,7 +41,7 @@ pub enum Sealed {
     OverBudget,
 }
 
-/// Why a version could not be sealed.
+/// Why a version could not be sealed. Nothing of it is left behind.
 #[derive(Debug, thiserror::Error)]
 #[error("keep version {}: {action}: {source}", .id.0)]
 pub struct SealError {
@@ -46,7 +53,9 @@ pub struct SealError {
     pub source: io::Error,
 }
 
-/// The directory of versions of one session.
+/// The directory of versions of one session, while it is recorded.
+///
+/// It is known by its descriptor, since the recorder's root is not the user's.
 #[derive(Debug)]
 pub struct Versions {
     dir: OwnedFd,
@@ -68,42 +77,381 @@ impl Versions {
         id
     }
 
-    /// Keeps a file whose name is about to go, by giving it another one (`versions/<id>`).
+    /// Keeps the regular file `name` in `dir` (of a layer), whose name is about to go: by a link, else as
+    /// [`seal_content`](Self::seal_content) does.
     ///
     /// # Errors
-    /// When it cannot be linked, nor copied.
+    /// When it can be neither linked nor copied.
     pub fn seal_name(
-        &mut self,
+        &self,
         id: VersionId,
-        file: BorrowedFd<'_>,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
     ) -> Result<(Sealed, VersionContent), SealError> {
-        let _ = (&self.dir, self.budget, file);
-        Ok((
-            Sealed::OverBudget,
-            VersionContent::Lost {
-                len: u64::from(id.0),
-            },
-        ))
+        let error = |action| move |source| SealError { id, action, source };
+        if self.budget != Budget::None {
+            let linked = sys::link(dir, name, self.dir.as_fd(), &file_name(id)).and_then(|()| {
+                // The link is looked at, not the name: the name may be another file by now.
+                sys::regular_size(self.dir.as_fd(), &file_name(id))
+            });
+            match linked {
+                Ok(Some(len)) => return Ok((Sealed::Linked, VersionContent::Sealed { len })),
+                Ok(None) => {
+                    self.forget(id);
+                    return Err(error("link")(io::ErrorKind::InvalidInput.into()));
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(error("link")(e)),
+                Err(_) => {}
+            }
+        }
+        let file = sys::open_regular(dir, name).map_err(error("open"))?;
+        self.seal_content(id, file.as_fd())
     }
 
-    /// Keeps a file's content that is about to be overwritten, by reflink, else by a copy within the budget.
+    /// Keeps the content of an open, readable file that is about to be overwritten: by reflink, else by a copy within the
+    /// budget. The file's offset is not moved.
     ///
     /// # Errors
     /// When it can be neither reflinked nor copied.
     pub fn seal_content(
-        &mut self,
+        &self,
         id: VersionId,
         file: BorrowedFd<'_>,
     ) -> Result<(Sealed, VersionContent), SealError> {
-        self.seal_name(id, file)
+        let error = |action| move |source| SealError { id, action, source };
+        let (size, sparse) = sys::content_size(file).map_err(error("examine"))?;
+        let lost = (Sealed::OverBudget, VersionContent::Lost { len: size });
+        if self.budget == Budget::None {
+            return Ok(lost);
+        }
+        let name = file_name(id);
+        let target = sys::create_new(self.dir.as_fd(), &name).map_err(error("create"))?;
+        if sys::reflink(file, target.as_fd()).is_ok() {
+            return Ok((Sealed::Reflinked, VersionContent::Sealed { len: size }));
+        }
+        if matches!(self.budget, Budget::File(limit) if size > limit) {
+            self.forget(id);
+            return Ok(lost);
+        }
+        match sys::copy(file, &target, size, sparse) {
+            Ok(len) => Ok((Sealed::Copied, VersionContent::Sealed { len })),
+            Err(source) => {
+                self.forget(id);
+                Err(error("copy")(source))
+            }
+        }
+    }
+
+    /// Removes what was kept of a version, if anything: when the call that would have lost the content failed, say.
+    pub fn forget(&self, id: VersionId) {
+        // What stays behind is a file that no record speaks of: it wastes space and harms nobody.
+        let _ = sys::unlink(self.dir.as_fd(), &file_name(id));
     }
 
     /// Opens a version that was sealed.
     ///
     /// # Errors
     /// When it is not there, or is no regular file.
-    pub fn open(&self, id: VersionId) -> io::Result<std::fs::File> {
-        let _ = id;
-        Err(io::ErrorKind::NotFound.into())
+    pub fn open(&self, id: VersionId) -> io::Result<File> {
+        sys::open_regular(self.dir.as_fd(), &file_name(id))
+    }
+}
+
+/// Opens a sealed version in a session's `versions` directory.
+///
+/// # Errors
+/// When it is not there, or is no regular file.
+pub fn open(dir: BorrowedFd<'_>, id: VersionId) -> io::Result<File> {
+    sys::open_regular(dir, &file_name(id))
+}
+
+fn file_name(id: VersionId) -> CString {
+    CString::new(id.0.to_string()).expect("digits have no NUL")
+}
+
+/// Where the bytes of a version are, when all is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// The first `len` bytes of `versions/<file>`.
+    Sealed {
+        /// The version whose file it is.
+        file: VersionId,
+        /// Bytes.
+        len: u64,
+    },
+    /// In the layers: the content that version `of` still has there, or its first `len` bytes.
+    Live {
+        /// The version that is live.
+        of: VersionId,
+        /// Bytes, unless all.
+        len: Option<u64>,
+    },
+    /// Nowhere.
+    Lost,
+}
+
+/// What a journal says about its versions.
+#[derive(Clone, Debug, Default)]
+pub struct VersionTable {
+    records: HashMap<VersionId, VersionRecord>,
+}
+
+impl VersionTable {
+    /// Takes note of a record; a later one about the same version counts.
+    pub fn insert(&mut self, record: VersionRecord) {
+        self.records.insert(record.id, record);
+    }
+
+    /// What is recorded about a version; nothing while it is live.
+    #[must_use]
+    pub fn get(&self, id: VersionId) -> Option<&VersionRecord> {
+        self.records.get(&id)
+    }
+
+    /// Where its bytes are, prefixes of prefixes followed to the end.
+    #[must_use]
+    pub fn locate(&self, id: VersionId) -> Location {
+        let (mut id, mut prefix) = (id, None::<u64>);
+        loop {
+            let shorter = |len: u64| prefix.map_or(len, |prefix| prefix.min(len));
+            match self.records.get(&id).map(|record| record.content) {
+                None => {
+                    return Location::Live {
+                        of: id,
+                        len: prefix,
+                    };
+                }
+                Some(VersionContent::Sealed { len }) => {
+                    return Location::Sealed {
+                        file: id,
+                        len: shorter(len),
+                    };
+                }
+                Some(VersionContent::Lost { .. }) => return Location::Lost,
+                // A prefix is of a later version; anything else is not effigy's and might lead round in circles.
+                Some(VersionContent::Prefix { of, .. }) if of <= id => return Location::Lost,
+                Some(VersionContent::Prefix { of, len }) => (id, prefix) = (of, Some(shorter(len))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::{Read as _, Seek as _, Write as _};
+
+    struct Scratch {
+        dir: tempfile::TempDir,
+        layer: File,
+    }
+
+    fn scratch() -> Scratch {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("versions")).unwrap();
+        fs::create_dir(dir.path().join("layer")).unwrap();
+        let layer = File::open(dir.path().join("layer")).unwrap();
+        Scratch { dir, layer }
+    }
+
+    impl Scratch {
+        fn versions(&self, budget: Budget) -> Versions {
+            Versions::new(
+                File::open(self.dir.path().join("versions")).unwrap().into(),
+                budget,
+                7,
+            )
+        }
+
+        fn file(&self, content: &[u8]) -> File {
+            let path = self.dir.path().join("layer/f");
+            fs::write(&path, content).unwrap();
+            File::open(path).unwrap()
+        }
+
+        fn kept(&self) -> usize {
+            fs::read_dir(self.dir.path().join("versions"))
+                .unwrap()
+                .count()
+        }
+    }
+
+    fn content(mut file: File) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_name_is_kept_by_a_link_whatever_its_size() {
+        let s = scratch();
+        s.file(b"hello");
+        let mut versions = s.versions(Budget::File(1));
+        let id = versions.allocate();
+        assert_eq!(id, VersionId(7));
+        let sealed = versions.seal_name(id, s.layer.as_fd(), c"f").unwrap();
+        assert_eq!(sealed, (Sealed::Linked, VersionContent::Sealed { len: 5 }));
+        fs::remove_file(s.dir.path().join("layer/f")).unwrap();
+        assert_eq!(content(versions.open(id).unwrap()), b"hello");
+        versions.forget(id);
+        assert_eq!(s.kept(), 0);
+    }
+
+    #[test]
+    fn content_is_copied_within_the_budget_only() {
+        let s = scratch();
+        let mut file = s.file(b"hello");
+        file.seek(io::SeekFrom::Start(3)).unwrap();
+        let (how, sealed) = s
+            .versions(Budget::File(5))
+            .seal_content(VersionId(1), file.as_fd())
+            .unwrap();
+        assert!(matches!(how, Sealed::Copied | Sealed::Reflinked));
+        assert_eq!(sealed, VersionContent::Sealed { len: 5 });
+        assert_eq!(
+            file.stream_position().unwrap(),
+            3,
+            "the offset may be the command's"
+        );
+        let dir = File::open(s.dir.path().join("versions")).unwrap();
+        assert_eq!(content(open(dir.as_fd(), VersionId(1)).unwrap()), b"hello");
+        for (id, budget) in [(2, Budget::File(4)), (3, Budget::None)] {
+            let (how, sealed) = s
+                .versions(budget)
+                .seal_content(VersionId(id), file.as_fd())
+                .unwrap();
+            if how == Sealed::Reflinked {
+                continue;
+            }
+            assert_eq!(
+                (how, sealed),
+                (Sealed::OverBudget, VersionContent::Lost { len: 5 })
+            );
+            assert_eq!(s.kept(), 1);
+        }
+        assert!(
+            s.versions(Budget::All)
+                .seal_content(VersionId(1), file.as_fd())
+                .is_err()
+        );
+        assert_eq!(s.kept(), 1, "a version is never written twice");
+    }
+
+    #[test]
+    fn holes_stay_holes() {
+        use std::os::unix::fs::MetadataExt as _;
+        let s = scratch();
+        s.file(b"");
+        let mut file = File::options()
+            .write(true)
+            .read(true)
+            .open(s.dir.path().join("layer/f"))
+            .unwrap();
+        file.seek(io::SeekFrom::Start(3 << 20)).unwrap();
+        file.write_all(b"in the middle").unwrap();
+        file.set_len(8 << 20).unwrap();
+        let versions = s.versions(Budget::All);
+        let (_, sealed) = versions.seal_content(VersionId(0), file.as_fd()).unwrap();
+        assert_eq!(sealed, VersionContent::Sealed { len: 8 << 20 });
+        let copy = versions.open(VersionId(0)).unwrap();
+        assert!(copy.metadata().unwrap().blocks() * 512 < 4 << 20);
+        let copy = content(copy);
+        assert_eq!(copy.len(), 8 << 20);
+        assert_eq!(&copy[3 << 20..][..13], b"in the middle");
+    }
+
+    #[test]
+    fn only_regular_files_are_kept() {
+        let s = scratch();
+        std::os::unix::fs::symlink("/etc/passwd", s.dir.path().join("layer/link")).unwrap();
+        nix::unistd::mkfifo(
+            &s.dir.path().join("layer/fifo"),
+            nix::sys::stat::Mode::S_IRWXU,
+        )
+        .unwrap();
+        for name in [c"link", c"fifo", c"absent"] {
+            let versions = s.versions(Budget::All);
+            assert!(
+                versions
+                    .seal_name(VersionId(0), s.layer.as_fd(), name)
+                    .is_err()
+            );
+            assert_eq!(s.kept(), 0);
+        }
+    }
+
+    #[test]
+    fn prefixes_are_followed_and_never_round() {
+        let mut table = VersionTable::default();
+        let mut insert = |id, content| {
+            table.insert(VersionRecord {
+                id: VersionId(id),
+                content,
+                stat: None,
+            });
+        };
+        insert(
+            1,
+            VersionContent::Prefix {
+                of: VersionId(2),
+                len: 10,
+            },
+        );
+        insert(
+            2,
+            VersionContent::Prefix {
+                of: VersionId(3),
+                len: 20,
+            },
+        );
+        insert(
+            4,
+            VersionContent::Prefix {
+                of: VersionId(5),
+                len: 9,
+            },
+        );
+        insert(5, VersionContent::Sealed { len: 30 });
+        insert(
+            6,
+            VersionContent::Prefix {
+                of: VersionId(6),
+                len: 1,
+            },
+        );
+        insert(
+            8,
+            VersionContent::Prefix {
+                of: VersionId(7),
+                len: 1,
+            },
+        );
+        insert(9, VersionContent::Lost { len: 1 });
+        assert_eq!(
+            table.locate(VersionId(1)),
+            Location::Live {
+                of: VersionId(3),
+                len: Some(10)
+            }
+        );
+        assert_eq!(
+            table.locate(VersionId(3)),
+            Location::Live {
+                of: VersionId(3),
+                len: None
+            }
+        );
+        assert_eq!(
+            table.locate(VersionId(4)),
+            Location::Sealed {
+                file: VersionId(5),
+                len: 9
+            }
+        );
+        for lost in [6, 8, 9] {
+            assert_eq!(table.locate(VersionId(lost)), Location::Lost);
+        }
     }
 }

@@ -1,9 +1,27 @@
 //! Writing a journal.
+//!
+//! Records are gathered into frames of about 64 KiB, so a frame's fixed bytes are shared by thousands of events. What is
+//! gathered is handed to the kernel when the frame is full, or when the caller says so.
 
-use crate::event::{NewEvent, Note, PathId, ProcessId, Seq, Stat, VersionRecord};
+use crate::codec::{self, Bad, Context, FRAME_END, FRAME_RECORDS, Record};
+use crate::event::{
+    Entry, NewEvent, Note, PathId, Precondition, ProcessId, Seq, Stat, VersionId, VersionRecord,
+};
+use crate::paths::Paths;
+use crate::reader::{ReadError, Reader};
+use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+
+/// A frame of records is closed when it has this many bytes.
+const FULL: usize = 64 << 10;
+
+/// Bytes that are held back while the disk refuses them.
+const MAX_HELD: usize = 64 << 20;
 
 /// How a recording ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -19,12 +37,21 @@ pub struct End {
 /// Why the journal could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The system refused.
+    /// The system refused. What was to be written is kept and tried again.
     #[error("write the journal: {0}")]
     Io(#[from] io::Error),
-    /// A limit of the format was reached.
+    /// A limit of the format was reached, or a number is not from this journal. Nothing was recorded.
     #[error("write the journal: {0}")]
     Limit(&'static str),
+    /// The journal to go on with cannot be read.
+    #[error("go on with the journal: {0}")]
+    Resume(#[from] ReadError),
+}
+
+impl From<Bad> for WriteError {
+    fn from(bad: Bad) -> Self {
+        Self::Limit(bad.0)
+    }
 }
 
 /// What [`Writer::resume`] found.
@@ -34,6 +61,8 @@ pub struct Resumed {
     pub writer: Writer,
     /// The last time in the journal, in nanoseconds since the session's start.
     pub time: u64,
+    /// The first version number that is not used yet.
+    pub next_version: u32,
     /// Bytes of a torn tail that were cut off.
     pub cut: u64,
 }
@@ -43,39 +72,163 @@ pub struct Resumed {
 #[derive(Debug)]
 pub struct Writer {
     file: File,
+    /// Where the next byte goes.
+    offset: u64,
+    /// The checksum of the last closed frame.
+    chain: u32,
+    /// The payload of the frame being filled.
+    records: Vec<u8>,
+    /// Closed frames that are not written yet.
+    closed: Vec<u8>,
+    context: Context,
+    seq: u64,
+    paths: Paths,
+    index: Index,
+    touched: Vec<u64>,
+    /// The newest path, and where in `records` its record begins.
+    newest: Option<(PathId, usize)>,
+    /// The directory of the last path asked for: most paths lie beside the one before.
+    last_dir: (Vec<u8>, Option<PathId>),
 }
 
 impl Writer {
-    /// Begins a journal in an empty file.
+    /// Begins a journal in an empty file, which is open for reading and writing.
     ///
     /// # Errors
     /// When the header cannot be written.
     pub fn create(file: File) -> Result<Self, WriteError> {
-        Ok(Self { file })
+        let header = codec::header();
+        file.write_all_at(&header, 0)?;
+        let chain = crc32c::crc32c(&header);
+        Ok(Self::new(file, header.len() as u64, chain))
+    }
+
+    fn new(file: File, offset: u64, chain: u32) -> Self {
+        Self {
+            file,
+            offset,
+            chain,
+            records: Vec::with_capacity(FULL + 4096),
+            closed: Vec::new(),
+            context: Context::default(),
+            seq: 0,
+            paths: Paths::default(),
+            index: Index::default(),
+            touched: Vec::new(),
+            newest: None,
+            last_dir: (Vec::new(), None),
+        }
     }
 
     /// Goes on with a journal (`effigy run --resume`); a torn tail is cut off.
     ///
     /// # Errors
     /// When it cannot be read or written, or is no journal.
-    pub fn resume(_file: File) -> Result<Resumed, WriteError> {
-        Err(WriteError::Limit("not yet"))
+    pub fn resume(file: File) -> Result<Resumed, WriteError> {
+        let mut reader = Reader::open(file.try_clone()?)?;
+        let mut touched = Vec::new();
+        let mut next_version = 0;
+        while let Some(entry) = reader.next_entry()? {
+            match entry {
+                Entry::Precondition(Precondition { path, .. }) => set_bit(&mut touched, path),
+                Entry::Event(event) => {
+                    let version = event
+                        .op
+                        .version()
+                        .map_or(0, |VersionId(id)| id.saturating_add(1));
+                    next_version = next_version.max(version);
+                }
+                Entry::Version(version) => {
+                    next_version = next_version.max(version.id.0.saturating_add(1))
+                }
+                _ => {}
+            }
+        }
+        let state = reader.into_state().ok_or(WriteError::Limit(
+            "a frame of the journal to go on with is not valid",
+        ))?;
+        let len = file.metadata()?.len();
+        let cut = len.saturating_sub(state.offset);
+        if cut > 0 {
+            file.set_len(state.offset)?;
+        }
+        let mut writer = Self::new(file, state.offset, state.chain);
+        writer.index = Index::of(&state.paths);
+        writer.paths = state.paths;
+        writer.context = state.context;
+        writer.seq = state.seq;
+        writer.touched = touched;
+        let time = writer.context.time();
+        Ok(Resumed {
+            writer,
+            time,
+            next_version,
+            cut,
+        })
     }
 
-    /// The number of an absolute path, whose bytes are kept as they are.
+    /// The number of a path, whose bytes are kept as they are. It should be absolute; one that is not is kept whole.
     ///
     /// # Errors
-    /// When it is longer than 65 535 bytes, or there are too many paths.
-    pub fn path(&mut self, _path: &Path) -> Result<PathId, WriteError> {
-        Ok(PathId(0))
+    /// When it has a NUL in it, is longer than 65 535 bytes, or there are too many paths.
+    pub fn path(&mut self, path: &Path) -> Result<PathId, WriteError> {
+        let path = path.as_os_str().as_bytes();
+        let Some(slash) = path.iter().rposition(|b| *b == b'/') else {
+            return self.intern(None, path);
+        };
+        let (dir, name) = (&path[..slash], &path[slash + 1..]);
+        if let (last, Some(id)) = &self.last_dir
+            && last == dir
+        {
+            let id = *id;
+            return self.intern(Some(id), name);
+        }
+        let mut id = None;
+        // Splitting `/a/b` gives an empty component first: the root directory's own.
+        for component in dir.split(|b| *b == b'/') {
+            id = Some(self.intern(id, component)?);
+        }
+        self.last_dir.0.clear();
+        self.last_dir.0.extend_from_slice(dir);
+        self.last_dir.1 = id;
+        self.intern(id, name)
     }
 
     /// The number of the entry `name` of a directory that already has a number: cheaper than [`path`](Self::path).
     ///
     /// # Errors
     /// As [`path`](Self::path).
-    pub fn child(&mut self, _directory: PathId, _name: &[u8]) -> Result<PathId, WriteError> {
-        Ok(PathId(0))
+    pub fn child(&mut self, directory: PathId, name: &[u8]) -> Result<PathId, WriteError> {
+        self.intern(Some(directory), name)
+    }
+
+    fn intern(&mut self, parent: Option<PathId>, name: &[u8]) -> Result<PathId, WriteError> {
+        let hash = self.index.hash(parent, name);
+        if let Some(id) = self.index.find(hash, parent, name, &self.paths) {
+            return Ok(id);
+        }
+        if self.records.len() >= FULL {
+            self.close(FRAME_RECORDS);
+        }
+        let id = self.paths.push(parent, name)?;
+        let start = self.records.len();
+        self.context.encode(
+            Record::Path {
+                parent,
+                name,
+                absent: false,
+            },
+            &mut self.records,
+        )?;
+        self.index.insert(hash, id);
+        self.newest = Some((id, start));
+        Ok(id)
+    }
+
+    /// The table of paths so far.
+    #[must_use]
+    pub fn paths(&self) -> &Paths {
+        &self.paths
     }
 
     /// Enters a process into the table.
@@ -84,59 +237,125 @@ impl Writer {
     /// When there are too many.
     pub fn process(
         &mut self,
-        _parent: Option<ProcessId>,
-        _pid: u32,
-        _time: u64,
+        parent: Option<ProcessId>,
+        pid: u32,
+        time: u64,
     ) -> Result<ProcessId, WriteError> {
-        Ok(ProcessId(0))
+        let number = self.context.processes();
+        self.record(Record::Process { parent, pid, time })?;
+        Ok(ProcessId(
+            u32::try_from(number).expect("the table is limited"),
+        ))
     }
 
     /// Whether a precondition of the path has been recorded.
     #[must_use]
-    pub fn is_touched(&self, _path: PathId) -> bool {
-        false
+    pub fn is_touched(&self, path: PathId) -> bool {
+        let word = self.touched.get(path.0 as usize / 64);
+        word.is_some_and(|word| word & (1 << (path.0 % 64)) != 0)
     }
 
     /// Records what stood at a path when it was first touched; does nothing if that is already recorded.
     ///
     /// # Errors
-    /// When the buffer had to be written and could not be.
-    pub fn precondition(
-        &mut self,
-        _path: PathId,
-        _before: Option<&Stat>,
-    ) -> Result<(), WriteError> {
-        Ok(())
+    /// When a full frame had to be written and could not be; it is recorded nevertheless.
+    pub fn precondition(&mut self, path: PathId, before: Option<&Stat>) -> Result<(), WriteError> {
+        if self.is_touched(path) {
+            return Ok(());
+        }
+        if before.is_none()
+            && let Some((newest, start)) = self.newest
+            && newest == path
+            && codec::mark_absent(&mut self.records[start])
+        {
+            set_bit(&mut self.touched, path);
+            return Ok(());
+        }
+        let record = Record::Precondition(Precondition {
+            path,
+            before: before.copied(),
+        });
+        self.context.encode(record, &mut self.records)?;
+        set_bit(&mut self.touched, path);
+        self.write_if_full()
     }
 
     /// Records an event and gives it its number.
     ///
     /// # Errors
-    /// When it is too large, or the buffer had to be written and could not be.
-    pub fn append(&mut self, _event: NewEvent) -> Result<Seq, WriteError> {
-        Ok(Seq(0))
+    /// When it is too large ([`WriteError::Limit`]: it is not recorded), or a full frame had to be written and could not be
+    /// ([`WriteError::Io`]: it is recorded nevertheless, and [`last`](Self::last) is its number).
+    pub fn append(&mut self, event: NewEvent) -> Result<Seq, WriteError> {
+        self.context
+            .encode(Record::Event(event), &mut self.records)?;
+        self.seq += 1;
+        self.write_if_full()?;
+        Ok(Seq(self.seq))
     }
 
     /// Records what became of a version.
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn version(&mut self, _version: VersionRecord) -> Result<(), WriteError> {
-        Ok(())
+    pub fn version(&mut self, version: VersionRecord) -> Result<(), WriteError> {
+        self.record(Record::Version(version))
     }
 
     /// Records a note.
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn note(&mut self, _note: Note) -> Result<(), WriteError> {
-        Ok(())
+    pub fn note(&mut self, note: Note) -> Result<(), WriteError> {
+        self.record(Record::Note(note))
+    }
+
+    fn record(&mut self, record: Record<'_>) -> Result<(), WriteError> {
+        self.context.encode(record, &mut self.records)?;
+        self.write_if_full()
+    }
+
+    fn write_if_full(&mut self) -> Result<(), WriteError> {
+        if self.records.len() < FULL {
+            return Ok(());
+        }
+        self.close(FRAME_RECORDS);
+        self.write_closed()
     }
 
     /// The number of the last event; 0 before the first.
     #[must_use]
     pub fn last(&self) -> Seq {
-        Seq(0)
+        Seq(self.seq)
+    }
+
+    /// Puts what is in `records` into a frame.
+    fn close(&mut self, kind: u8) {
+        if self.records.is_empty() {
+            return;
+        }
+        let header = codec::frame_header(self.chain, kind, &self.records);
+        self.chain = codec::chain_of(&header);
+        self.closed.extend_from_slice(&header);
+        self.closed.append(&mut self.records);
+        self.newest = None;
+    }
+
+    fn write_closed(&mut self) -> Result<(), WriteError> {
+        while !self.closed.is_empty() {
+            match self.file.write_at(&self.closed, self.offset) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(n) => {
+                    self.offset += n as u64;
+                    self.closed.drain(..n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if self.closed.len() > MAX_HELD => {
+                    return Err(WriteError::Limit("64 MiB could not be written"));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Hands everything buffered to the kernel, without waiting for the disk. To be called every 100 ms.
@@ -144,14 +363,111 @@ impl Writer {
     /// # Errors
     /// When the system refuses; what was buffered stays buffered and is tried again with the next flush.
     pub fn flush(&mut self) -> Result<(), WriteError> {
-        Ok(())
+        self.close(FRAME_RECORDS);
+        self.write_closed()
     }
 
-    /// Marks the end, flushes, and gives the file back (sync it or not).
+    /// Marks the end, flushes, and gives the file back (to be synced or not).
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
-    pub fn finish(self, _time: u64, _unexplained: u64) -> Result<File, WriteError> {
+    pub fn finish(mut self, time: u64, unexplained: u64) -> Result<File, WriteError> {
+        self.close(FRAME_RECORDS);
+        let end = End {
+            time,
+            events: self.seq,
+            unexplained,
+        };
+        self.records.extend_from_slice(&codec::encode_end(&end));
+        self.close(FRAME_END);
+        self.write_closed()?;
         Ok(self.file)
+    }
+}
+
+fn set_bit(bits: &mut Vec<u64>, path: PathId) {
+    let word = path.0 as usize / 64;
+    if bits.len() <= word {
+        bits.resize(word + 1, 0);
+    }
+    bits[word] |= 1 << (path.0 % 64);
+}
+
+/// Finds paths by directory and name.
+#[derive(Debug, Default)]
+struct Index {
+    state: RandomState,
+    /// The newest path with a hash.
+    newest: HashMap<u64, u32, Identity>,
+    /// For each path the one before it with the same hash.
+    older: Vec<Option<u32>>,
+}
+
+impl Index {
+    fn of(paths: &Paths) -> Self {
+        let mut index = Self::default();
+        for number in 0..paths.len() {
+            let id = PathId(u32::try_from(number).expect("the table is limited"));
+            let hash = index.hash(paths.parent(id), paths.name(id));
+            index.insert(hash, id);
+        }
+        index
+    }
+
+    fn hash(&self, parent: Option<PathId>, name: &[u8]) -> u64 {
+        self.state.hash_one((parent, name))
+    }
+
+    fn find(
+        &self,
+        hash: u64,
+        parent: Option<PathId>,
+        name: &[u8],
+        paths: &Paths,
+    ) -> Option<PathId> {
+        let mut candidate = self.newest.get(&hash).copied();
+        while let Some(number) = candidate {
+            let id = PathId(number);
+            if paths.parent(id) == parent && paths.name(id) == name {
+                return Some(id);
+            }
+            candidate = self.older.get(number as usize).copied().flatten();
+        }
+        None
+    }
+
+    fn insert(&mut self, hash: u64, id: PathId) {
+        let older = self.newest.insert(hash, id.0);
+        self.older.push(older);
+    }
+}
+
+/// The keys are hashes already.
+#[derive(Clone, Debug, Default)]
+struct Identity;
+
+impl std::hash::BuildHasher for Identity {
+    type Hasher = IdentityHasher;
+
+    fn build_hasher(&self) -> Self::Hasher {
+        IdentityHasher(0)
+    }
+}
+
+struct IdentityHasher(u64);
+
+impl std::hash::Hasher for IdentityHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
     }
 }

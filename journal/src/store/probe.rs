@@ -147,11 +147,11 @@ pub(super) fn probe(store: &Path, scratch: &Path) -> Result<Capacity, ProbeError
             },
         })
     })();
-    if let Ok(name) = CString::new(name) {
-        if let Ok(scratch) = File::open(scratch) {
-            // Left behind it is swept up by the next gc.
-            let _ = sys::remove_tree(scratch.as_fd(), &name);
-        }
+    if let Ok(name) = CString::new(name)
+        && let Ok(scratch) = File::open(scratch)
+    {
+        // Left behind it is swept up by the next gc.
+        let _ = sys::remove_tree(scratch.as_fd(), &name);
     }
     answer?;
     Ok(Capacity {
