@@ -6,8 +6,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use effigy_journal::Op;
 
 use crate::render::quantity::{parse_age, parse_size};
 
@@ -52,6 +54,10 @@ pub(crate) enum Command {
     Summary(SummaryArgs),
     /// Show a session's net effects as a unified diff
     Diff(DiffArgs),
+    /// Show what happened, in order
+    Log(LogArgs),
+    /// Show one event in full
+    Show(ShowArgs),
     /// Print a file as the session left it
     Cat(CatArgs),
     /// Apply a session's net effects to the real files
@@ -196,6 +202,66 @@ pub(crate) struct DiffArgs {
 
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
+}
+
+/// Which events, for every command that looks at the journal.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct EventFilterArgs {
+    #[command(flatten)]
+    pub(crate) paths: FilterArgs,
+
+    /// Only these operations
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(Op::NAMES))]
+    pub(crate) op: Vec<String>,
+
+    /// Only what this process did (repeatable)
+    #[arg(long, value_name = "N")]
+    pub(crate) pid: Vec<u32>,
+
+    /// Only what a program of this name did, or a program that it started (repeatable)
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) by: Vec<OsString>,
+
+    /// Only from event N on
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+
+    /// Only up to event N
+    #[arg(long, value_name = "N")]
+    pub(crate) until: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filters: EventFilterArgs,
+
+    /// Also the calls that failed
+    #[arg(long)]
+    pub(crate) failed: bool,
+
+    /// Go on while the session is recorded
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The event: S@N, or @N for one of the newest session
+    #[arg(value_name = "S@N")]
+    pub(crate) event: String,
+
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

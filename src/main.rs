@@ -3,12 +3,14 @@
 mod after_run;
 mod cli;
 mod commands;
+mod event;
 mod failure;
 mod listing;
 mod pager;
 mod place;
 mod progress;
 mod prompt;
+mod recording;
 mod render;
 mod risk;
 mod run;
@@ -48,6 +50,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Ls(args) => commands::ls::ls(&args, &open()?)?,
         Command::Summary(args) => return commands::summary::summary(&args, &open()?),
         Command::Diff(args) => commands::diff::diff(&args, &open()?)?,
+        Command::Log(args) => commands::log::log(&args, &open()?)?,
+        Command::Show(args) => commands::show::show(&args, &open()?)?,
         Command::Cat(args) => commands::cat::cat(&args, &open()?)?,
         Command::Commit(args) => commands::commit::commit(&args, &open()?)?,
         Command::Undo(args) => commands::undo::undo(&args, &open()?)?,

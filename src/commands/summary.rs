@@ -48,12 +48,18 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
 pub(crate) fn chosen(session: &Session, filters: &FilterArgs) -> anyhow::Result<Vec<NetEffect>> {
     let selection = selection(session, filters)?;
     let effects = applied::all_effects(session, &selection).cannot()?;
-    let unmatched = selection.unmatched();
-    if unmatched.is_empty() {
-        return Ok(effects);
+    unmatched(&selection, "effect")?;
+    Ok(effects)
+}
+
+/// Refuses when a pattern has matched nothing of what was looked at.
+pub(crate) fn unmatched(selection: &Selection, noun: &str) -> anyhow::Result<()> {
+    let patterns = selection.unmatched();
+    if patterns.is_empty() {
+        return Ok(());
     }
-    let patterns: Vec<String> = unmatched.iter().map(|p| escaped(p).to_string()).collect();
-    Err(Failure::refused(format!("no effect matches {}", patterns.join(", ")))
+    let patterns: Vec<String> = patterns.iter().map(|p| escaped(p).to_string()).collect();
+    Err(Failure::refused(format!("no {noun} matches {}", patterns.join(", ")))
         .hint("patterns are anchored at the directory the command was run in; ** crosses directories")
         .into())
 }
