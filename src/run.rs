@@ -5,7 +5,7 @@ mod signals;
 
 use std::env;
 use std::ffi::{CString, OsString};
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mounts = current_mounts().cannot()?;
     let plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
 
-    let terminal = Terminal::remember();
+    let terminal = has_terminal().then(Terminal::remember).flatten();
     let mut session = store::create(&store, args.options.session.as_deref())?;
     describe(&mut session, args, &cwd, identity, &wishes);
     let outcome = match execute(args, &mut session, plan, identity, &cwd) {
@@ -59,7 +59,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             return Err(error);
         }
     };
-    if let Some(terminal) = &terminal {
+    if let Some(terminal) = &terminal
+        && must_restore(args, &outcome)
+    {
         terminal.restore();
     }
     match outcome {
@@ -185,6 +187,24 @@ fn finish(
     Ok(ExitCode::from(
         u8::try_from(status & 0xff).unwrap_or(u8::MAX),
     ))
+}
+
+/// Whether this run has the terminal to itself. In a pipeline another program may use it, and what that did to it is its own.
+fn has_terminal() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Whether the terminal must be taken back: a shell does so for a program that a signal killed, but sees none of that here; and a
+/// question needs a terminal that echoes.
+fn must_restore(args: &RunArgs, outcome: &Outcome) -> bool {
+    let killed = matches!(
+        outcome,
+        Outcome::Ended(Ended {
+            exit: effigy_semisolate::Exit::Signal(_),
+            ..
+        })
+    );
+    killed || !(args.options.yes || args.options.keep)
 }
 
 /// A session in which nothing ran is not worth keeping; when it cannot be deleted, `effigy ls` shows it.

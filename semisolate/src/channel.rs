@@ -156,8 +156,8 @@ impl Channel {
                 &mut probe,
                 MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC,
             ) {
-                Err(Errno::EINTR) => {}
-                Err(Errno::ECONNRESET) => return Ok(None),
+                // A reset tells that the other end closed without having read all; what it had sent before comes after.
+                Err(Errno::EINTR | Errno::ECONNRESET) => {}
                 other => break other?,
             }
         };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::mountinfo::{self, Mount};
 
-/// The mount plan, parents before children.
+/// The mount plan, parents before children, and `--read-only` after all else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// What is placed where, in the order in which it is placed.
@@ -118,8 +118,8 @@ pub trait Tree {
     fn may_search(&self, dir: &Path) -> bool;
     /// Whether `dir` belongs to another user or group: in a user namespace such a directory cannot be copied up.
     fn is_foreign(&self, dir: &Path) -> bool;
-    /// Whether `path` is a directory.
-    fn is_directory(&self, path: &Path) -> bool;
+    /// Whether `path` is a directory. `None` when the user cannot look at it, and so cannot reach anything in it either.
+    fn is_directory(&self, path: &Path) -> Option<bool>;
     /// The names of the directories in `dir`, and whether it holds anything else. `None` when it cannot be read.
     fn directories(&self, dir: &Path) -> Option<(Vec<OsString>, bool)>;
 }
@@ -184,7 +184,11 @@ impl Plan {
         planner.hide(&reachable)?;
         planner.bind_below_staged(&reachable);
         let mut places = planner.places;
-        places.sort_by(|a, b| (&a.path, rank(&a.what)).cmp(&(&b.path, rank(&b.what))));
+        // Nothing can be placed in the empty directory that hides the sessions. What makes a tree read-only comes when all of the tree
+        // is in place: a cover laid into it later could be written.
+        places.retain(|place| place.path == wishes.store || !place.path.starts_with(&wishes.store));
+        let last = |place: &Place| place.what == What::ReadOnly;
+        places.sort_by(|a, b| (last(a), &a.path, rank(&a.what)).cmp(&(last(b), &b.path, rank(&b.what))));
         let mut layer = 0;
         for place in &mut places {
             if let What::Cover(cover) = &mut place.what {
@@ -210,8 +214,8 @@ fn rank(what: &What) -> u8 {
         What::Base => 0,
         What::Bind { .. } => 1,
         What::Devices | What::SharedMemory | What::Processes | What::Cover(_) => 2,
-        What::ReadOnly => 3,
-        What::Mask => 4,
+        What::Mask => 3,
+        What::ReadOnly => 4,
     }
 }
 
@@ -242,7 +246,12 @@ impl Planner<'_> {
         {
             return;
         }
-        if let Some(reason) = self.why_not_covered(mount) {
+        if mount.kind == "proc" {
+            // A process directory of the PID namespace outside: the processes in it are none of the command's business.
+            if self.tree.is_directory(path) == Some(true) {
+                self.place(path, What::Mask);
+            }
+        } else if let Some(reason) = self.why_not_covered(mount) {
             // Where the base shows it already, nothing needs to be placed; the reason is kept for the header all the same.
             if !self.locked || reason.is_some() {
                 self.place(path, What::Bind { reason });
@@ -252,7 +261,7 @@ impl Planner<'_> {
                 .iter()
                 .map(|path| path.to_path_buf())
                 .collect();
-            self.cover_around(mount, path, &below);
+            self.cover_around(mount, path, &below, false);
         } else {
             self.cover(mount, path, false);
         }
@@ -266,18 +275,20 @@ impl Planner<'_> {
     fn why_not_covered(&self, mount: &Mount) -> Option<Option<String>> {
         let below_sys = mount.mount_point.starts_with("/sys");
         if mount.is_read_only() || below_sys || PSEUDO.contains(&mount.kind.as_str()) {
-            Some(None)
-        } else if !self.tree.is_directory(&mount.mount_point) {
-            Some(Some(
-                "a file that is a mount of its own cannot be overlaid".to_owned(),
-            ))
-        } else {
-            None
+            return Some(None);
+        }
+        match self.tree.is_directory(&mount.mount_point) {
+            Some(true) => None,
+            Some(false) => Some(Some("a file that is a mount of its own cannot be overlaid".to_owned())),
+            // Another user's FUSE mount, or one below a directory of another user: it cannot be written outside either.
+            None => Some(None),
         }
     }
 
     fn works_in_shared_memory(&self) -> bool {
-        self.wishes.working_directory.starts_with("/dev/shm")
+        let shared_memory = Path::new("/dev/shm");
+        let below = |path: &PathBuf| path.starts_with(shared_memory) && path != shared_memory;
+        self.wishes.working_directory.starts_with(shared_memory) || self.wishes.likely.iter().any(below)
     }
 
     fn cover(&mut self, mount: &Mount, path: &Path, staged: bool) {
@@ -299,8 +310,9 @@ impl Planner<'_> {
         );
     }
 
-    /// Covers `dir` of `mount`, going down where one of the mounts `below` is in the way.
-    fn cover_around(&mut self, mount: &Mount, dir: &Path, below: &[PathBuf]) {
+    /// Covers `dir` of `mount`, going down where one of the mounts `below` is in the way. `in_staged`: the directory that holds `dir` is
+    /// staged, so that nothing shows here until something is placed.
+    fn cover_around(&mut self, mount: &Mount, dir: &Path, below: &[PathBuf], in_staged: bool) {
         if below.iter().any(|point| point == dir) {
             return; // another mount is there, and it is planned for itself
         }
@@ -308,15 +320,20 @@ impl Planner<'_> {
             if self.can_change(dir) {
                 self.cover(mount, dir, false);
                 self.cover_foreign(mount, dir);
+            } else if in_staged {
+                self.place(dir, What::Bind { reason: None });
             }
             return;
         }
-        if self.tree.may_write(dir) {
+        let staged = self.tree.may_write(dir);
+        if staged {
             self.cover(mount, dir, true);
+        } else if in_staged {
+            self.place(dir, What::Bind { reason: None });
         }
         if let Some((names, _)) = self.tree.directories(dir) {
             for name in names {
-                self.cover_around(mount, &mountinfo::join(dir, &name), below);
+                self.cover_around(mount, &mountinfo::join(dir, &name), below, staged);
             }
         }
     }
@@ -406,7 +423,8 @@ impl Planner<'_> {
 
     /// Gives each path to hide a cover rooted at its parent, in whose layer a whiteout can stand.
     fn hide(&mut self, reachable: &[&Mount]) -> Result<(), PlanError> {
-        for path in &self.wishes.hide {
+        let within_another = |path: &Path| self.wishes.hide.iter().any(|other| path != other && path.starts_with(other));
+        for path in self.wishes.hide.iter().filter(|path| !within_another(path)) {
             let refuse = |reason| PlanError::CannotHide {
                 path: path.clone(),
                 reason,

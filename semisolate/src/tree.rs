@@ -34,7 +34,7 @@ impl Tree for RealTree {
             .is_ok_and(|stat| stat.st_uid != uid || stat.st_gid != gid)
     }
 
-    fn is_directory(&self, path: &Path) -> bool {
+    fn is_directory(&self, path: &Path) -> Option<bool> {
         is_directory(nix::fcntl::AT_FDCWD, path.as_os_str())
     }
 
@@ -57,7 +57,7 @@ impl Tree for RealTree {
             }
         }
         for name in unknown {
-            if is_directory(&dir, &name) {
+            if is_directory(&dir, &name) == Some(true) {
                 names.push(name);
             } else {
                 others = true;
@@ -68,9 +68,10 @@ impl Tree for RealTree {
     }
 }
 
-fn is_directory(dir: impl AsFd, name: &OsStr) -> bool {
+fn is_directory(dir: impl AsFd, name: &OsStr) -> Option<bool> {
     fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
-        .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
+        .ok()
+        .map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
 }
 
 fn may(path: &Path, mode: i32) -> bool {

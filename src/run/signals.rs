@@ -1,6 +1,5 @@
 //! Signals while a command runs: it gets what it would get without effigy, and effigy outlives it.
 
-use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 
@@ -69,12 +68,23 @@ impl Drop for Signals {
     }
 }
 
-/// The terminal sends to the whole process group, and the command is in it: only what somebody sent to effigy alone is forwarded.
-/// A sender without a number is inside the semisolate (`kill 0`): it has reached the command already.
+/// The terminal sends to the whole process group, and the command is in it; so is what is inside, when it says `kill 0`. Only
+/// what somebody outside sent is forwarded.
 fn forwarded(info: &siginfo) -> Option<i32> {
     let by_kernel = info.ssi_code > 0;
-    let from_inside = info.ssi_pid == 0;
     let signal = i32::try_from(info.ssi_signo).ok()?;
-    let stops = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && by_kernel;
-    (!by_kernel && !from_inside && !stops).then_some(signal)
+    (!by_kernel && !is_inside(info.ssi_pid)).then_some(signal)
+}
+
+/// Whether a process lives in a PID namespace below this one. One that is gone is taken to have been outside.
+fn is_inside(pid: u32) -> bool {
+    let levels = |pid: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        Some(line.split_whitespace().count())
+    };
+    match (levels(&pid.to_string()), levels("self")) {
+        (Some(sender), Some(own)) => sender > own,
+        _ => false,
+    }
 }
