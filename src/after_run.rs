@@ -8,6 +8,7 @@ use effigy_replay::{NetEffect, Selection, net_effects};
 use crate::cli::RunOptions;
 use crate::commands::commit::commit_whole;
 use crate::commands::diff::write_effects;
+use crate::commands::log::write_whole;
 use crate::commands::summary::row;
 use crate::failure::{Cannot as _, Failure, report};
 use crate::listing::{tally, write_for_review};
@@ -74,14 +75,25 @@ fn ask(
     mut terminal: Terminal,
 ) -> anyhow::Result<()> {
     show(effects)?;
+    let (question, letters) = match session.journal().exists() {
+        true => (
+            "[y] commit  [l] log  [d] diff  [n] keep  [x] discard:",
+            "y, l, d, n or x",
+        ),
+        false => (
+            "[y] commit  [d] diff  [n] keep  [x] discard:",
+            "y, d, n or x",
+        ),
+    };
     loop {
-        let answer = terminal.ask("[y] commit  [d] diff  [n] keep  [x] discard:")?;
+        let answer = terminal.ask(question)?;
         let done = match answer.as_deref().map(str::to_ascii_lowercase).as_deref() {
             Some("y" | "yes" | "commit") => commit_whole(&mut session, false).map(|()| true),
             Some("d" | "diff") => Output::terminal()
                 .map_err(anyhow::Error::from)
                 .and_then(|output| write_effects(&session, effects, output))
                 .map(|()| false),
+            Some("l" | "log") => page_log(&session).map(|()| false),
             Some("x" | "discard") => {
                 let label = session.label().to_owned();
                 return match store.discard(session) {
@@ -97,7 +109,7 @@ fn ask(
                 Ok(true)
             }
             Some(_) => {
-                eprintln!("please answer y, d, n or x");
+                eprintln!("please answer {letters}");
                 Ok(false)
             }
         };
@@ -109,6 +121,23 @@ fn ask(
                 report(&error);
             }
         }
+    }
+}
+
+fn page_log(session: &Session) -> anyhow::Result<()> {
+    let mut output = Output::terminal()?;
+    let palette = Palette::for_terminal();
+    let written = write_whole(session, palette, &mut output);
+    output.finish()?;
+    match written {
+        // The user left the pager before the end.
+        Err(e)
+            if e.downcast_ref::<io::Error>()
+                .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) =>
+        {
+            Ok(())
+        }
+        other => other,
     }
 }
 

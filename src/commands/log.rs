@@ -1,13 +1,13 @@
 //! `effigy log`: the ordered journal.
 
-use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use effigy_journal::{Entry, Note, Reader, Session, Store, Tail};
 
-use crate::cli::LogArgs;
+use crate::cli::{EventFilterArgs, LogArgs};
 use crate::event::Names;
 use crate::event::filter::Filter;
 use crate::event::object::Object;
@@ -24,35 +24,37 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(100);
 pub(crate) fn log(args: &LogArgs, store: &Store) -> anyhow::Result<()> {
     // Not locked: a session can be read while it is recorded.
     let session = find(store, args.session.as_deref())?;
-    let reader = open(&session)?;
     let filter = Filter::new(&session, &args.filters, args.failed)?;
     let stdout = io::stdout().lock();
-    let palette = Palette::of(&stdout);
-    let terminal = stdout.is_terminal();
-    let mut log = Log {
-        reader,
-        filter,
-        form: match args.json {
-            true => Form::Json,
-            false => Form::Text(palette),
-        },
-        cwd: &session.record.cwd,
-        totals: Totals::default(),
-        unexplained: 0,
+    let form = match args.json {
+        true => Form::Json,
+        false => Form::Text(Palette::of(&stdout)),
     };
     let mut out = BufWriter::with_capacity(1 << 16, stdout);
+    let mut log = Log::open(&session, filter, form)?;
     log.write_available(&mut out)?;
     if args.follow {
         log.follow(&session, &mut out)?;
     }
     out.flush()?;
+    // While it grows, a pattern may still come to match.
     if log.reader.tail() == Tail::Complete || !session.is_in_use() {
         log.filter.check_matched()?;
     }
-    if !args.json && (terminal || log.totals.shown > 0) {
-        log.write_footer(&mut out, palette, args.failed)?;
-    }
+    log.write_footer(&mut out)?;
     Ok(out.flush()?)
+}
+
+/// Writes the whole log as text.
+pub(crate) fn write_whole(
+    session: &Session,
+    palette: Palette,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let filter = Filter::new(session, &EventFilterArgs::default(), false)?;
+    let mut log = Log::open(session, filter, Form::Text(palette))?;
+    log.write_available(out)?;
+    Ok(log.write_footer(out)?)
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +72,18 @@ struct Log<'a> {
     unexplained: u64,
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
+    fn open(session: &'a Session, filter: Filter, form: Form) -> anyhow::Result<Self> {
+        Ok(Self {
+            reader: open(session)?,
+            filter,
+            form,
+            cwd: &session.record.cwd,
+            totals: Totals::default(),
+            unexplained: 0,
+        })
+    }
+
     /// Writes what the journal holds by now.
     fn write_available(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         while let Some(entry) = self.reader.next_entry().cannot()? {
@@ -131,14 +144,13 @@ impl Log<'_> {
         }
     }
 
-    fn write_footer(
-        &self,
-        out: &mut dyn Write,
-        palette: Palette,
-        failed_shown: bool,
-    ) -> io::Result<()> {
+    /// Ends a text with counts, how complete the recording is, and what lies outside it.
+    fn write_footer(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Form::Text(palette) = self.form else {
+            return Ok(());
+        };
         let ending = ending(self.reader.tail(), self.unexplained);
-        for line in self.totals.lines(&ending, failed_shown) {
+        for line in self.totals.lines(&ending, self.filter.wants_failed()) {
             writeln!(
                 out,
                 "{}",

@@ -60,6 +60,10 @@ impl Filter {
         self.failed || !matches!(outcome, Outcome::Errno(_))
     }
 
+    pub(crate) fn wants_failed(&self) -> bool {
+        self.failed
+    }
+
     fn is_by(&self, process: ProcessId, names: Names<'_>) -> bool {
         let pid = names.processes.get(process).map(|p| p.pid);
         let pid_matches = self.pids.is_empty() || pid.is_some_and(|pid| self.pids.contains(&pid));

@@ -44,6 +44,13 @@ impl Palette {
         }
     }
 
+    /// For what is known to go to the terminal.
+    pub(crate) fn for_terminal() -> Self {
+        Self {
+            coloured: Self::is_wanted(),
+        }
+    }
+
     /// Whether the terminal understands colours and NO_COLOR is unset or empty (no-color.org).
     pub(crate) fn is_wanted() -> bool {
         let refused = env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
