@@ -64,7 +64,7 @@ fn tell_kept(session: &Session, effects: &[NetEffect]) {
         true => "nothing changed".to_owned(),
         false => tally(&rows),
     };
-    eprintln!("effigy: session {}: {tally}", session.label());
+    eprintln!("effigy: kept session {}: {tally}", session.label());
 }
 
 /// Shows the summary and asks until the answer is one that ends the matter. No answer keeps the session.
