@@ -186,9 +186,11 @@ impl Plan {
         let mut places = planner.places;
         // Nothing can be placed in the empty directory that hides the sessions. What makes a tree read-only comes when all of the tree
         // is in place: a cover laid into it later could be written.
-        places.retain(|place| place.path == wishes.store || !place.path.starts_with(&wishes.store));
+        places.retain(|place| place.what == What::Mask || !place.path.starts_with(&wishes.store));
         let last = |place: &Place| place.what == What::ReadOnly;
-        places.sort_by(|a, b| (last(a), &a.path, rank(&a.what)).cmp(&(last(b), &b.path, rank(&b.what))));
+        places.sort_by(|a, b| {
+            (last(a), &a.path, rank(&a.what)).cmp(&(last(b), &b.path, rank(&b.what)))
+        });
         let mut layer = 0;
         for place in &mut places {
             if let What::Cover(cover) = &mut place.what {
@@ -279,7 +281,9 @@ impl Planner<'_> {
         }
         match self.tree.is_directory(&mount.mount_point) {
             Some(true) => None,
-            Some(false) => Some(Some("a file that is a mount of its own cannot be overlaid".to_owned())),
+            Some(false) => Some(Some(
+                "a file that is a mount of its own cannot be overlaid".to_owned(),
+            )),
             // Another user's FUSE mount, or one below a directory of another user: it cannot be written outside either.
             None => Some(None),
         }
@@ -288,7 +292,8 @@ impl Planner<'_> {
     fn works_in_shared_memory(&self) -> bool {
         let shared_memory = Path::new("/dev/shm");
         let below = |path: &PathBuf| path.starts_with(shared_memory) && path != shared_memory;
-        self.wishes.working_directory.starts_with(shared_memory) || self.wishes.likely.iter().any(below)
+        self.wishes.working_directory.starts_with(shared_memory)
+            || self.wishes.likely.iter().any(below)
     }
 
     fn cover(&mut self, mount: &Mount, path: &Path, staged: bool) {
@@ -423,7 +428,12 @@ impl Planner<'_> {
 
     /// Gives each path to hide a cover rooted at its parent, in whose layer a whiteout can stand.
     fn hide(&mut self, reachable: &[&Mount]) -> Result<(), PlanError> {
-        let within_another = |path: &Path| self.wishes.hide.iter().any(|other| path != other && path.starts_with(other));
+        let within_another = |path: &Path| {
+            self.wishes
+                .hide
+                .iter()
+                .any(|other| path != other && path.starts_with(other))
+        };
         for path in self.wishes.hide.iter().filter(|path| !within_another(path)) {
             let refuse = |reason| PlanError::CannotHide {
                 path: path.clone(),
@@ -458,13 +468,13 @@ impl Planner<'_> {
                 let in_the_way = mountinfo::attached(self.mounts, mount)
                     .iter()
                     .any(|point| point.starts_with(parent));
+                if self.why_not_covered(mount).is_some() {
+                    return Err(refuse("it lies on a filesystem that is not overlaid"));
+                }
                 if self.locked && in_the_way {
                     return Err(refuse(
                         "there are mounts beside it, and the directory that holds it is not yours to change",
                     ));
-                }
-                if self.why_not_covered(mount).is_some() {
-                    return Err(refuse("it lies on a filesystem that is not overlaid"));
                 }
                 self.cover(mount, parent, false);
             }
@@ -497,7 +507,11 @@ impl Planner<'_> {
                 .hide
                 .iter()
                 .any(|hidden| path.starts_with(hidden));
-            if shadowed && !hidden && !self.places.iter().any(|place| place.path == *path) {
+            // The device directory of a user's view is the real one, restricted; what is mounted in it comes along.
+            let devices = path == Path::new("/dev");
+            let made_anew = !devices && (path.starts_with("/proc") || path.starts_with("/dev"));
+            let placed = !devices && self.places.iter().any(|place| place.path == *path);
+            if shadowed && !hidden && !made_anew && !placed {
                 self.place(path, What::Bind { reason: None });
             }
         }
