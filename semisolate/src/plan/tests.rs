@@ -112,7 +112,7 @@ impl Fixture {
         let expected = |title| {
             section(title)
                 .iter()
-                .map(|line| format!("{}\n", line.escape_ascii()))
+                .map(|line| format!("{}\n", std::str::from_utf8(line).expect("text")))
                 .collect()
         };
         let mounts =
