@@ -17,8 +17,10 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat, mknodat};
 use nix::unistd::{Gid, Uid, fchownat};
 
+use crate::mounts::{self, At};
+use crate::plan::Restrictions;
 use crate::sys;
-use crate::view::{NAME, Owner, make_dir, tmpfs};
+use crate::view::{NAME, Owner, make_dir, unless_absent};
 
 /// Character devices that every program may need.
 const ORDINARY: &[&str] = &["null", "zero", "full", "random", "urandom", "tty", "ptmx"];
@@ -47,7 +49,7 @@ pub(crate) fn place(root: &OwnedFd, owner: Owner) -> io::Result<()> {
 /// Makes terminals usable in the read-only bind of the real directory and block devices unreachable.
 fn restrict(root: &OwnedFd) -> io::Result<()> {
     // A bind of a container's /dev may have no terminals of its own.
-    match sys::mount_setattr(root.as_fd(), c"dev/pts", false, 0, libc::MOUNT_ATTR_RDONLY) {
+    match mounts::set_read_only(At::new(root, c"dev/pts"), false, false) {
         Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
             return Err(error);
         }
@@ -73,12 +75,17 @@ fn restrict(root: &OwnedFd) -> io::Result<()> {
     if blocked.is_empty() {
         return Ok(());
     }
-    let holder = tmpfs(c"700", 0)?;
-    mknodat(&holder, "blocked", SFlag::S_IFREG, Mode::empty(), 0)?;
-    for name in blocked {
-        let tree = sys::open_tree(holder.as_fd(), c"blocked", false)?;
-        sys::mount_setattr(tree.as_fd(), c"", false, libc::MOUNT_ATTR_RDONLY, 0)?;
-        sys::move_mount(tree.as_fd(), dev.as_fd(), &name)?;
+    // A file that nobody can open, on a filesystem that is nowhere but under the first of these nodes.
+    let mut blocked = blocked.iter();
+    let Some(first) = blocked.next() else {
+        return Ok(());
+    };
+    let holder = At::new(root, c"dev/shm");
+    mounts::tmpfs(holder, c"700", Restrictions::default(), false)?;
+    let shm = openat(root, "dev/shm", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
+    mknodat(&shm, "blocked", SFlag::S_IFREG, Mode::empty(), 0)?;
+    for name in std::iter::once(first).chain(blocked) {
+        mounts::bind(At::new(&shm, c"blocked"), At::new(&dev, name), false, true)?;
     }
     Ok(())
 }
@@ -86,8 +93,11 @@ fn restrict(root: &OwnedFd) -> io::Result<()> {
 /// Makes a new device directory, as real root.
 fn make(root: &OwnedFd) -> io::Result<()> {
     let real = openat(AT_FDCWD, "/dev", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
-    let tree = tmpfs(c"755", libc::MOUNT_ATTR_NOSUID)?;
-    sys::move_mount(tree.as_fd(), root.as_fd(), c"dev")?;
+    let restrictions = Restrictions {
+        nosuid: true,
+        ..Restrictions::default()
+    };
+    mounts::tmpfs(At::new(root, c"dev"), c"755", restrictions, false)?;
     let dev = openat(root, "dev", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
     for name in ORDINARY {
         copy_node(&real, &dev, name)?;
@@ -109,12 +119,14 @@ fn make(root: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Binds the real directory `name`, if there is one.
 fn bind(real: &OwnedFd, dev: &OwnedFd, name: &CStr) -> io::Result<()> {
-    match sys::open_tree(real.as_fd(), name, false) {
-        Ok(tree) => sys::move_mount(tree.as_fd(), dev.as_fd(), name),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        Err(error) => Err(error),
-    }
+    unless_absent(mounts::bind(
+        At::new(real, name),
+        At::new(dev, name),
+        false,
+        false,
+    ))
 }
 
 /// Copies a character device node, if there is one of this name.
@@ -182,26 +194,16 @@ const KERNEL_CONTROLS: &[&CStr] = &[
     c"proc/acpi",
     c"proc/scsi",
     c"proc/driver",
+    c"proc/mtrr",
 ];
 
 /// Mounts the process directory of the calling process's PID namespace in the view below `root`.
 pub(crate) fn place_processes(root: &OwnedFd, owner: Owner) -> io::Result<()> {
-    let context = sys::fsopen(c"proc")?;
-    let tree = sys::fsmount(
-        context.as_fd(),
-        libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
-    )?;
-    sys::move_mount(tree.as_fd(), root.as_fd(), c"proc")?;
+    mounts::processes(At::new(root, c"proc"))?;
     if owner.privileged {
         for path in KERNEL_CONTROLS {
-            match sys::open_tree(root.as_fd(), path, false) {
-                Ok(tree) => {
-                    sys::mount_setattr(tree.as_fd(), c"", false, libc::MOUNT_ATTR_RDONLY, 0)?;
-                    sys::move_mount(tree.as_fd(), root.as_fd(), path)?;
-                }
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                Err(error) => return Err(error),
-            }
+            let at = At::new(root, path);
+            unless_absent(mounts::bind(at, at, false, true))?;
         }
     }
     Ok(())

@@ -15,9 +15,10 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::ForkResult;
 
 use crate::ids::{self, Identity, Ids};
+use crate::mounts::{self, At, Overlay};
 use crate::plan::Restrictions;
 use crate::sys;
-use crate::view::{NAME, mount_overlay, tmpfs};
+use crate::view::NAME;
 
 /// One thing that this machine allows or refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,13 +49,10 @@ pub fn capabilities(scratch: &Path) -> Vec<Capability> {
             refused_namespaces,
         ),
         trial(
-            "the mount interface of Linux 5.12",
+            "binding the real tree read-only",
             true,
-            || mount_interface(identity),
-            |errno| match errno {
-                libc::ENOSYS => Some("run Linux 5.12 or later".to_owned()),
-                _ => refused_mounts(errno),
-            },
+            || bind_mounts(identity, scratch),
+            refused_mounts,
         ),
         trial(
             "overlay on the store's filesystem",
@@ -79,7 +77,7 @@ pub fn capabilities(scratch: &Path) -> Vec<Capability> {
         trial(
             "a process directory of its own",
             true,
-            || process_directory(identity),
+            || process_directory(identity, scratch),
             |errno| {
                 match errno {
             libc::EPERM => Some(
@@ -183,11 +181,19 @@ fn building_namespaces(identity: Identity) -> io::Result<()> {
     )?)
 }
 
-fn mount_interface(identity: Identity) -> io::Result<()> {
+/// Mounts on `scratch` itself, in a mount namespace that ends with the trial.
+fn bind_mounts(identity: Identity, scratch: &Path) -> io::Result<()> {
     building_namespaces(identity)?;
-    let tree = sys::open_tree(AT_FDCWD, c"/", true)?;
-    sys::mount_setattr(tree.as_fd(), c"", true, libc::MOUNT_ATTR_RDONLY, 0)?;
-    tmpfs(c"700", 0).map(drop)
+    let scratch = open(scratch, NAME | OFlag::O_DIRECTORY, Mode::empty())?;
+    mounts::bind(
+        At {
+            dir: AT_FDCWD,
+            path: c"/",
+        },
+        At::new(&scratch, c""),
+        true,
+        true,
+    )
 }
 
 fn overlay(identity: Identity, scratch: &Path) -> io::Result<()> {
@@ -200,22 +206,20 @@ fn overlay(identity: Identity, scratch: &Path) -> io::Result<()> {
             Mode::empty(),
         )?)
     };
-    mount_overlay(
-        &dir("lower")?,
-        &dir("upper")?,
-        &dir("work")?,
-        Restrictions::default(),
-    )
-    .map(drop)
+    let (lower, upper, work) = (dir("lower")?, dir("upper")?, dir("work")?);
+    let overlay = Overlay {
+        lower: &lower,
+        upper: &upper,
+        work: &work,
+    };
+    mounts::overlay(&overlay, At::new(&lower, c""), Restrictions::default())
 }
 
-fn process_directory(identity: Identity) -> io::Result<()> {
+fn process_directory(identity: Identity, scratch: &Path) -> io::Result<()> {
     building_namespaces(identity)?;
+    let scratch = open(scratch, NAME | OFlag::O_DIRECTORY, Mode::empty())?;
     unshare(CloneFlags::CLONE_NEWPID)?;
-    let errno = in_child(|| {
-        let context = sys::fsopen(c"proc")?;
-        sys::fsmount(context.as_fd(), libc::MOUNT_ATTR_NOSUID).map(drop)
-    })?;
+    let errno = in_child(|| mounts::processes(At::new(&scratch, c"")))?;
     if errno == 0 {
         Ok(())
     } else {

@@ -29,6 +29,7 @@ pub mod features;
 mod ids;
 mod init;
 pub mod mountinfo;
+mod mounts;
 pub mod plan;
 mod record;
 mod run;

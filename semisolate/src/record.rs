@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::supervisor::Pump;
+use crate::view::Built;
 
 /// Records what a command does, from two of the processes of a run.
 pub trait Recorder {
@@ -34,6 +35,8 @@ pub struct World<'w> {
     pub outer_proc: BorrowedFd<'w>,
     /// The session's directory of layers, which the view hides.
     pub layers: BorrowedFd<'w>,
+    /// How the mount plan turned out.
+    pub built: &'w Built,
     /// What else the supervisor must attend to.
     pub pump: Pump<'w>,
 }

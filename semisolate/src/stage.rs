@@ -1,10 +1,10 @@
 //! The upper and staged lower directories of covers.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use nix::dir::Dir;
@@ -16,6 +16,7 @@ use nix::sys::stat::{
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchownat};
 
+use crate::mounts::{self, At, c_name};
 use crate::sys;
 use crate::view::{NAME, Owner, make_dir};
 
@@ -137,9 +138,7 @@ impl Staged {
     pub(crate) fn bind_foreign(&self, real: &OwnedFd, at: &OwnedFd) -> io::Result<()> {
         for name in &self.foreign {
             let name = c_name(name);
-            let tree = sys::open_tree(real.as_fd(), &name, false)?;
-            sys::mount_setattr(tree.as_fd(), c"", false, libc::MOUNT_ATTR_RDONLY, 0)?;
-            sys::move_mount(tree.as_fd(), at.as_fd(), &name)?;
+            mounts::bind(At::new(real, &name), At::new(at, &name), false, true)?;
         }
         Ok(())
     }
@@ -187,7 +186,7 @@ pub(crate) fn dress(
     } else {
         let own = fstatat(upper, "", AtFlags::AT_EMPTY_PATH)?;
         // A foreign owner shows as the overflow id, which may be the user's own number: so the kernel is asked either way.
-        let name = crate::view::c_path(path);
+        let name = mounts::c_path(path);
         let rights = [
             (libc::R_OK, 0o400),
             (libc::W_OK, 0o200),
@@ -238,10 +237,6 @@ pub(crate) fn whiteout(upper: &OwnedFd, name: &OsStr) -> io::Result<()> {
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-fn c_name(name: &OsStr) -> CString {
-    CString::new(name.as_bytes()).expect("a directory entry holds no NUL")
 }
 
 fn accessed(stat: &FileStat) -> TimeSpec {

@@ -67,7 +67,7 @@ fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartErro
         sys::pidfd_open(Pid::this()).doing(|| "open the supervisor's pidfd".to_owned())?;
     let (to_init, of_init) = Channel::pair().doing(|| "make a socket pair".to_owned())?;
     let (from_command, of_command) =
-        std::os::unix::net::UnixDatagram::pair().doing(|| "make a socket pair".to_owned())?;
+        std::os::unix::net::UnixStream::pair().doing(|| "make a socket pair".to_owned())?;
     let init_pid = match sys::fork().doing(|| "fork init".to_owned())? {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
@@ -103,7 +103,7 @@ fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartErro
     expect_from_init(&to_init, |message| matches!(message, FromInit::Joined))?;
 
     caller
-        .send(&FromSupervisor::Ready(built))
+        .send(&FromSupervisor::Ready(built.clone()))
         .doing(|| "tell the caller".to_owned())?;
     match caller
         .receive()
@@ -125,6 +125,7 @@ fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartErro
             init_pid: init_pid.as_raw(),
             outer_proc: outer_proc.as_fd(),
             layers: layers.as_fd(),
+            built: &built,
             pump,
         }),
         None => pump.run(),

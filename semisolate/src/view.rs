@@ -5,22 +5,20 @@
 //! with the kernel's reason, never a hole. Everything happens in a private mount namespace and on detached mounts: nothing is
 //! created in the real tree, also when this process is killed.
 
-use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, StartError};
+use crate::mounts::{self, At, Overlay, below_root, c_path};
 use crate::plan::{Cover, Place, Plan, Restrictions, What};
-use crate::stage::Staged;
-use crate::{devices, stage, sys};
+use crate::{devices, stage};
 
 /// What was built: how the mount plan turned out on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,30 +83,26 @@ impl<'v> View<'v> {
             None::<&str>,
         )
         .doing(|| "keep mounts private to the run".to_owned())?;
-        let layers = open_dir(at)?;
         let mut view = Self {
             root: open_dir(at)?,
             at,
-            layers,
+            layers: open_dir(at)?,
             owner,
             plan,
             built: Built::default(),
         };
         let doing = || "make the root of the view".to_owned();
-        let mut staged = None;
-        let root = match plan.places.first().map(|place| &place.what) {
-            Some(What::Cover(cover)) => {
-                let (root, stage) = view.overlay(Path::new("/"), cover).doing(doing)?;
-                staged = stage;
-                root
+        match plan.places.first().map(|place| &place.what) {
+            Some(What::Cover(cover)) => view.cover(Path::new("/"), cover).doing(doing)?,
+            _ => {
+                let real = At {
+                    dir: AT_FDCWD,
+                    path: c"/",
+                };
+                mounts::bind(real, At::new(&view.root, c""), plan.locked, true).doing(doing)?;
+                view.root = open_dir(at)?;
             }
-            _ => view
-                .read_only_bind(Path::new("/"), plan.locked)
-                .doing(doing)?,
-        };
-        debug_assert!(staged.is_none(), "without locked mounts nothing is staged");
-        sys::move_mount(root.as_fd(), AT_FDCWD, &c_path(at)).doing(doing)?;
-        view.root = open_dir(at)?;
+        }
         Ok(view)
     }
 
@@ -159,130 +153,123 @@ impl<'v> View<'v> {
             What::Devices => devices::place(&self.root, self.owner)
                 .doing(|| "make the device directory".to_owned()),
             What::SharedMemory => {
-                let tree = tmpfs(c"1777", libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)
-                    .doing(|| "make a shared-memory directory".to_owned())?;
-                match self.attach(&tree, path) {
-                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-                    other => other.doing(|| format!("attach {}", path.display())),
-                }
+                let restrictions = Restrictions {
+                    nosuid: true,
+                    nodev: true,
+                    ..Restrictions::default()
+                };
+                let result = mounts::tmpfs(
+                    At::new(&self.root, &below_root(path)),
+                    c"1777",
+                    restrictions,
+                    false,
+                );
+                unless_absent(result).doing(|| format!("mount {}", path.display()))
             }
-            What::Mask => self
-                .mask(path)
-                .doing(|| format!("hide the sessions in {}", path.display())),
+            What::Mask => {
+                let restrictions = Restrictions {
+                    nodev: true,
+                    noexec: true,
+                    ..Restrictions::default()
+                };
+                let result = mounts::tmpfs(
+                    At::new(&self.root, &below_root(path)),
+                    c"700",
+                    restrictions,
+                    true,
+                );
+                unless_absent(result).doing(|| format!("hide the sessions in {}", path.display()))
+            }
             What::ReadOnly => self
                 .make_read_only(path)
                 .doing(|| format!("make {} read-only", path.display())),
         }
     }
 
+    /// Overlays the real `path`.
     fn cover(&mut self, path: &Path, cover: &Cover) -> io::Result<()> {
-        let (tree, staged) = self.overlay(path, cover)?;
-        self.attach(&tree, path)?;
-        if path == Path::new("/") {
-            self.root = open(self.at, NAME | OFlag::O_DIRECTORY, Mode::empty())?;
-        }
-        if let Some(staged) = staged {
-            let real = open(path, NAME | OFlag::O_DIRECTORY, Mode::empty())?;
-            let covered = openat(
-                &self.root,
-                below_root(path).as_c_str(),
-                NAME | OFlag::O_DIRECTORY,
-                Mode::empty(),
-            )?;
-            staged.bind_foreign(&real, &covered)?;
-        }
-        Ok(())
-    }
-
-    /// A detached overlay of the real `path`, and its staged lower layer if it has one.
-    fn overlay(&mut self, path: &Path, cover: &Cover) -> io::Result<(OwnedFd, Option<Staged>)> {
-        let lower = open(path, NAME | OFlag::O_DIRECTORY, Mode::empty())?;
+        let real = open_directory(AT_FDCWD, path)?;
         let layer = cover.layer.to_string();
         make_dir(&self.layers, layer.as_str(), 0o700)?;
-        let layer = openat(
-            &self.layers,
-            layer.as_str(),
-            NAME | OFlag::O_DIRECTORY,
-            Mode::empty(),
-        )?;
+        let layer = open_directory(&self.layers, layer.as_str())?;
         make_dir(&layer, "upper", 0o700)?;
         make_dir(&layer, "work", 0o700)?;
-        let upper = openat(&layer, "upper", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
-        let work = openat(&layer, "work", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
+        let upper = open_directory(&layer, "upper")?;
+        let work = open_directory(&layer, "work")?;
         let staged = if cover.staged {
-            Some(stage::stage(&lower, path, &layer, self.owner.uid)?)
+            Some(stage::stage(&real, path, &layer, self.owner.uid)?)
         } else {
             None
         };
         for name in &cover.hidden {
             stage::whiteout(&upper, name)?;
         }
-        let root = stage::dress(&lower, path, &upper, self.owner)?;
-        let tree = mount_overlay(
-            staged.as_ref().map_or(&lower, |staged| &staged.lower),
-            &upper,
-            &work,
+        let dressed = stage::dress(&real, path, &upper, self.owner)?;
+        let lower = staged.as_ref().map_or(&real, |staged| &staged.lower);
+        let overlay = Overlay {
+            lower,
+            upper: &upper,
+            work: &work,
+        };
+        mounts::overlay(
+            &overlay,
+            At::new(&self.root, &below_root(path)),
             cover.restrictions,
         )?;
+        if path == Path::new("/") {
+            self.root = open_directory(AT_FDCWD, self.at)?;
+        }
+        if let Some(staged) = staged {
+            let covered = match below_root(path) {
+                root if root.is_empty() => self.root.try_clone()?,
+                below => open_directory(&self.root, below.as_c_str())?,
+            };
+            staged.bind_foreign(&real, &covered)?;
+        }
         self.built.covers.push(BuiltCover {
             layer: cover.layer,
             mount_point: path.to_path_buf(),
             staged: cover.staged,
-            mode: root.mode,
-            uid: root.uid,
-            gid: root.gid,
+            mode: dressed.mode,
+            uid: dressed.uid,
+            gid: dressed.gid,
         });
-        Ok((tree, staged))
-    }
-
-    /// Attaches `tree` at `path` of the view.
-    fn attach(&self, tree: &OwnedFd, path: &Path) -> io::Result<()> {
-        sys::move_mount(tree.as_fd(), self.root.as_fd(), &below_root(path))
+        Ok(())
     }
 
     /// Binds the real mount at `path`, read-only.
     fn bind(&self, path: &Path) -> Result<(), StartError> {
-        let result = self
-            .read_only_bind(path, false)
-            .and_then(|tree| self.attach(&tree, path));
-        match result {
-            // The mount point may lie below a directory that this user may not search: then nothing inside can reach it either.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::ENOENT)) => {
-                Ok(())
-            }
+        let name = c_path(path);
+        let below = below_root(path);
+        let bind = |recursive| {
+            let real = At {
+                dir: AT_FDCWD,
+                path: &name,
+            };
+            mounts::bind(real, At::new(&self.root, &below), recursive, true)
+        };
+        let result = match bind(false) {
             // A directory with locked mounts below it can only be bound with them.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self
-                .read_only_bind(path, true)
-                .and_then(|tree| self.attach(&tree, path))
-                .doing(|| format!("bind {}", path.display())),
-            other => other.doing(|| format!("bind {}", path.display())),
-        }
-    }
-
-    /// A detached, read-only copy of the real mount at `path`.
-    fn read_only_bind(&self, path: &Path, recursive: bool) -> io::Result<OwnedFd> {
-        let tree = sys::open_tree(AT_FDCWD, &c_path(path), recursive)?;
-        sys::mount_setattr(tree.as_fd(), c"", recursive, libc::MOUNT_ATTR_RDONLY, 0)?;
-        Ok(tree)
-    }
-
-    fn mask(&self, path: &Path) -> io::Result<()> {
-        let tree = tmpfs(
-            c"700",
-            libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC,
-        )?;
-        match self.attach(&tree, path) {
-            // Hidden already, or below a directory that is not there inside.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => bind(true),
+            // The mount point may lie below a directory that this user may not search: then nothing inside can reach it either.
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(()),
             other => other,
-        }
+        };
+        unless_absent(result).doing(|| format!("bind {}", path.display()))
     }
 
     fn make_read_only(&self, path: &Path) -> io::Result<()> {
-        let name = below_root(path);
-        let tree = sys::open_tree(self.root.as_fd(), &name, true)?;
-        sys::mount_setattr(tree.as_fd(), c"", true, libc::MOUNT_ATTR_RDONLY, 0)?;
-        self.attach(&tree, path)
+        let below = below_root(path);
+        let at = At::new(&self.root, &below);
+        mounts::bind(at, at, true, true)
+    }
+}
+
+/// A place that does not exist inside needs nothing: it is hidden, or below something that is.
+pub(crate) fn unless_absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other,
     }
 }
 
@@ -293,46 +280,6 @@ pub(crate) fn pivot(root: &OwnedFd) -> Result<(), StartError> {
     nix::unistd::pivot_root(".", ".").doing(doing)?;
     umount2(".", MntFlags::MNT_DETACH).doing(|| "let the real tree go".to_owned())?;
     nix::unistd::chdir("/").doing(doing)
-}
-
-/// A detached, empty tmpfs whose root has `mode` (octal digits).
-pub(crate) fn tmpfs(mode: &CStr, attributes: u64) -> io::Result<OwnedFd> {
-    let context = sys::fsopen(c"tmpfs")?;
-    sys::fsconfig_set(context.as_fd(), c"mode", Some(mode))?;
-    sys::fsmount(context.as_fd(), attributes)
-}
-
-/// Mounts an overlay, detached. Layers are named through their descriptors, so no path needs escaping and none is too long.
-pub(crate) fn mount_overlay(
-    lower: &OwnedFd,
-    upper: &OwnedFd,
-    work: &OwnedFd,
-    restrictions: Restrictions,
-) -> io::Result<OwnedFd> {
-    let context = sys::fsopen(c"overlay")?;
-    let context = context.as_fd();
-    sys::fsconfig_set(context, c"source", Some(c"effigy"))?;
-    let lower = sys::fd_path(lower);
-    // lowerdir+ came with Linux 6.5; before it, one name without separators needs no escaping either.
-    if sys::fsconfig_set(context, c"lowerdir+", Some(&lower)).is_err() {
-        sys::fsconfig_set(context, c"lowerdir", Some(&lower))?;
-    }
-    sys::fsconfig_set(context, c"upperdir", Some(&sys::fd_path(upper)))?;
-    sys::fsconfig_set(context, c"workdir", Some(&sys::fd_path(work)))?;
-    sys::fsconfig_set(context, c"userxattr", None)?;
-    sys::fsmount(context, attributes(restrictions))
-}
-
-fn attributes(restrictions: Restrictions) -> u64 {
-    [
-        (restrictions.nosuid, libc::MOUNT_ATTR_NOSUID),
-        (restrictions.nodev, libc::MOUNT_ATTR_NODEV),
-        (restrictions.noexec, libc::MOUNT_ATTR_NOEXEC),
-        (restrictions.noatime, libc::MOUNT_ATTR_NOATIME),
-    ]
-    .into_iter()
-    .filter_map(|(set, attribute)| set.then_some(attribute))
-    .fold(0, |all, attribute| all | attribute)
 }
 
 /// Makes a directory unless it is there.
@@ -348,17 +295,9 @@ pub(crate) fn make_dir<P: nix::NixPath + ?Sized>(
 }
 
 fn open_dir(path: &Path) -> Result<OwnedFd, StartError> {
-    open(path, NAME | OFlag::O_DIRECTORY, Mode::empty())
-        .doing(|| format!("open {}", path.display()))
+    open_directory(AT_FDCWD, path).doing(|| format!("open {}", path.display()))
 }
 
-/// `path` as the kernel takes it.
-pub(crate) fn c_path(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes())
-        .expect("paths of mounts and sessions come from the kernel and hold no NUL")
-}
-
-/// `path` relative to the root of the view; the root itself is the empty path.
-pub(crate) fn below_root(path: &Path) -> CString {
-    c_path(path.strip_prefix("/").unwrap_or(path))
+fn open_directory<P: nix::NixPath + ?Sized>(dir: impl AsFd, path: &P) -> io::Result<OwnedFd> {
+    Ok(openat(dir, path, NAME | OFlag::O_DIRECTORY, Mode::empty())?)
 }

@@ -1,0 +1,335 @@
+//! Mounting, through the mount interface of Linux 5.2 and 5.12 where it is there, else through mount(2).
+//!
+//! Targets are a directory's descriptor and a path below it, so what is mounted never depends on a path that somebody could change.
+//! Where the new interface is missing (an older kernel, a container's filter that answers ENOSYS), descriptors are named through
+//! /proc/self/fd, which mount(2) follows.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, openat, readlink};
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+
+use crate::plan::Restrictions;
+use crate::{mountinfo, sys};
+
+/// A place in a tree: a directory and a path below it; the empty path is the directory itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub(crate) dir: BorrowedFd<'a>,
+    pub(crate) path: &'a CStr,
+}
+
+impl<'a> At<'a> {
+    pub(crate) fn new(dir: &'a impl AsFd, path: &'a CStr) -> Self {
+        Self {
+            dir: dir.as_fd(),
+            path,
+        }
+    }
+
+    /// The place itself, the last link not followed: its topmost mount, if something is mounted there.
+    fn open(self) -> io::Result<OwnedFd> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        if self.path.is_empty() {
+            // What is mounted over a directory is found through its parent only.
+            let path = readlink(sys::fd_path(&self.dir).as_c_str())?;
+            return Ok(openat(self.dir, path.as_os_str(), flags, Mode::empty())?);
+        }
+        Ok(openat(self.dir, self.path, flags, Mode::empty())?)
+    }
+}
+
+/// The directories of an overlay.
+pub(crate) struct Overlay<'o> {
+    pub(crate) lower: &'o OwnedFd,
+    pub(crate) upper: &'o OwnedFd,
+    pub(crate) work: &'o OwnedFd,
+}
+
+/// Binds what is at `from` to `to`; with the mounts below it when `recursive`.
+pub(crate) fn bind(from: At<'_>, to: At<'_>, recursive: bool, read_only: bool) -> io::Result<()> {
+    let new = || {
+        let tree = sys::open_tree(from.dir, from.path, recursive)?;
+        if read_only {
+            sys::mount_setattr(tree.as_fd(), c"", recursive, libc::MOUNT_ATTR_RDONLY, 0)?;
+        }
+        sys::move_mount(tree.as_fd(), to.dir, to.path)
+    };
+    or_classic(new, || {
+        let recursion = if recursive {
+            MsFlags::MS_REC
+        } else {
+            MsFlags::empty()
+        };
+        classic(
+            Some(&sys::fd_path(&from.open()?)),
+            to,
+            None,
+            MsFlags::MS_BIND | recursion,
+            None,
+        )?;
+        if read_only {
+            set_read_only(to, recursive, true)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+/// Mounts an overlay. Its directories are named through their descriptors: no path needs escaping, none is too long.
+pub(crate) fn overlay(
+    dirs: &Overlay<'_>,
+    to: At<'_>,
+    restrictions: Restrictions,
+) -> io::Result<()> {
+    let [lower, upper, work] = [dirs.lower, dirs.upper, dirs.work].map(sys::fd_path);
+    let new = || {
+        let context = sys::fsopen(c"overlay")?;
+        let context = context.as_fd();
+        sys::fsconfig_set(context, c"source", Some(c"effigy"))?;
+        // lowerdir+ came with Linux 6.5; before it, one name without separators does as well.
+        if sys::fsconfig_set(context, c"lowerdir+", Some(&lower)).is_err() {
+            sys::fsconfig_set(context, c"lowerdir", Some(&lower))?;
+        }
+        sys::fsconfig_set(context, c"upperdir", Some(&upper))?;
+        sys::fsconfig_set(context, c"workdir", Some(&work))?;
+        sys::fsconfig_set(context, c"userxattr", None)?;
+        let tree = sys::fsmount(context, attributes(restrictions))?;
+        sys::move_mount(tree.as_fd(), to.dir, to.path)
+    };
+    or_classic(new, || {
+        let text = |part: &CStr| part.to_bytes().to_vec();
+        let options = [
+            b"lowerdir=",
+            &*text(&lower),
+            b",upperdir=",
+            &*text(&upper),
+            b",workdir=",
+            &*text(&work),
+            b",userxattr",
+        ];
+        let options = CString::new(options.concat())?;
+        classic(
+            Some(c"effigy"),
+            to,
+            Some(c"overlay"),
+            flags(restrictions),
+            Some(&options),
+        )
+    })
+}
+
+/// Mounts an empty tmpfs whose root has `mode` (octal digits).
+pub(crate) fn tmpfs(
+    to: At<'_>,
+    mode: &CStr,
+    restrictions: Restrictions,
+    read_only: bool,
+) -> io::Result<()> {
+    let new = || {
+        let context = sys::fsopen(c"tmpfs")?;
+        sys::fsconfig_set(context.as_fd(), c"mode", Some(mode))?;
+        let read_only = if read_only {
+            libc::MOUNT_ATTR_RDONLY
+        } else {
+            0
+        };
+        let tree = sys::fsmount(context.as_fd(), attributes(restrictions) | read_only)?;
+        sys::move_mount(tree.as_fd(), to.dir, to.path)
+    };
+    or_classic(new, || {
+        let options = CString::new([b"mode=", mode.to_bytes()].concat())?;
+        let read_only = if read_only {
+            MsFlags::MS_RDONLY
+        } else {
+            MsFlags::empty()
+        };
+        classic(
+            Some(c"effigy"),
+            to,
+            Some(c"tmpfs"),
+            flags(restrictions) | read_only,
+            Some(&options),
+        )
+    })
+}
+
+/// Mounts the process directory of the calling process's PID namespace.
+pub(crate) fn processes(to: At<'_>) -> io::Result<()> {
+    let restrictions = Restrictions {
+        nosuid: true,
+        nodev: true,
+        noexec: true,
+        noatime: false,
+    };
+    let new = || {
+        let context = sys::fsopen(c"proc")?;
+        let tree = sys::fsmount(context.as_fd(), attributes(restrictions))?;
+        sys::move_mount(tree.as_fd(), to.dir, to.path)
+    };
+    or_classic(new, || {
+        classic(Some(c"proc"), to, Some(c"proc"), flags(restrictions), None)
+    })
+}
+
+/// Makes the mount at `at` read-only or writable again; with the mounts below it when `recursive`.
+pub(crate) fn set_read_only(at: At<'_>, recursive: bool, read_only: bool) -> io::Result<()> {
+    let (set, clear) = if read_only {
+        (libc::MOUNT_ATTR_RDONLY, 0)
+    } else {
+        (0, libc::MOUNT_ATTR_RDONLY)
+    };
+    or_classic(
+        || sys::mount_setattr(at.dir, at.path, recursive, set, clear),
+        || {
+            let top = at.open()?;
+            remount(&top, read_only)?;
+            if recursive {
+                for path in mount_points_below(&top)? {
+                    // Hidden mounts cannot be opened by path, nor reached by anybody.
+                    if let Ok(fd) = openat(
+                        &top,
+                        path.as_path(),
+                        OFlag::O_PATH | OFlag::O_CLOEXEC,
+                        Mode::empty(),
+                    ) {
+                        remount(&fd, read_only)?;
+                    }
+                }
+            }
+            Ok(())
+        },
+    )
+}
+
+fn remount(top: &OwnedFd, read_only: bool) -> io::Result<()> {
+    // Flags that are left out would be cleared, which the kernel refuses for inherited mounts.
+    let have = fstatvfs(top)?.flags();
+    let keep = [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ];
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    flags.extend(
+        keep.iter()
+            .filter(|(flag, _)| have.contains(*flag))
+            .map(|(_, flag)| *flag),
+    );
+    if read_only {
+        flags |= MsFlags::MS_RDONLY;
+    }
+    Ok(mount(
+        None::<&CStr>,
+        sys::fd_path(top).as_c_str(),
+        None::<&CStr>,
+        flags,
+        None::<&CStr>,
+    )?)
+}
+
+/// The mount points below the directory that `top` names, relative to it.
+fn mount_points_below(top: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+    let own = PathBuf::from(readlink(sys::fd_path(top).as_c_str())?);
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    let mounts = mountinfo::parse(&text).map_err(io::Error::other)?;
+    let below = |path: &Path| {
+        path.strip_prefix(&own)
+            .ok()
+            .filter(|rest| *rest != Path::new(""))
+            .map(Path::to_path_buf)
+    };
+    Ok(mounts
+        .iter()
+        .filter_map(|mount| below(&mount.mount_point))
+        .collect())
+}
+
+fn or_classic(
+    new: impl FnOnce() -> io::Result<()>,
+    old: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    match new() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => old(),
+        other => other,
+    }
+}
+
+fn classic(
+    source: Option<&CStr>,
+    to: At<'_>,
+    kind: Option<&CStr>,
+    flags: MsFlags,
+    options: Option<&CStr>,
+) -> io::Result<()> {
+    let target = to.open()?;
+    Ok(mount(
+        source,
+        sys::fd_path(&target).as_c_str(),
+        kind,
+        flags,
+        options,
+    )?)
+}
+
+fn attributes(restrictions: Restrictions) -> u64 {
+    let Restrictions {
+        nosuid,
+        nodev,
+        noexec,
+        noatime,
+    } = restrictions;
+    let all = [
+        (nosuid, libc::MOUNT_ATTR_NOSUID),
+        (nodev, libc::MOUNT_ATTR_NODEV),
+        (noexec, libc::MOUNT_ATTR_NOEXEC),
+        (noatime, libc::MOUNT_ATTR_NOATIME),
+    ];
+    all.into_iter()
+        .filter(|(set, _)| *set)
+        .fold(0, |bits, (_, bit)| bits | bit)
+}
+
+fn flags(restrictions: Restrictions) -> MsFlags {
+    let Restrictions {
+        nosuid,
+        nodev,
+        noexec,
+        noatime,
+    } = restrictions;
+    let all = [
+        (nosuid, MsFlags::MS_NOSUID),
+        (nodev, MsFlags::MS_NODEV),
+        (noexec, MsFlags::MS_NOEXEC),
+        (noatime, MsFlags::MS_NOATIME),
+    ];
+    all.into_iter()
+        .filter(|(set, _)| *set)
+        .map(|(_, flag)| flag)
+        .collect()
+}
+
+/// `path` as the kernel takes it.
+pub(crate) fn c_path(path: &Path) -> CString {
+    c_name(path.as_os_str())
+}
+
+/// A directory entry, or any other name, as the kernel takes it.
+pub(crate) fn c_name(name: &OsStr) -> CString {
+    CString::new(name.as_bytes())
+        .expect("names of mounts, entries and sessions come from the kernel and hold no NUL")
+}
+
+/// `path` relative to the root of the view; the root itself is the empty path.
+pub(crate) fn below_root(path: &Path) -> CString {
+    c_path(path.strip_prefix("/").unwrap_or(path))
+}
