@@ -265,6 +265,8 @@ impl<S: Source> Reader<S> {
 
     fn next_frame(&mut self) -> Result<Frame, ReadError> {
         loop {
+            self.frame.clear();
+            self.position = 0;
             let mut header = [0; FRAME_LEN];
             let got = read_full(&self.source, &mut header, self.offset)?;
             if got == 0 {
@@ -286,7 +288,6 @@ impl<S: Source> Reader<S> {
             if len > MAX_FRAME {
                 return Ok(self.damaged("a frame is longer than 2 MiB"));
             }
-            self.position = 0;
             self.frame.resize(len, 0);
             let got = read_full(
                 &self.source,

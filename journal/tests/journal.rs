@@ -454,7 +454,10 @@ fn read(bytes: &[u8]) -> (Vec<Entry>, Tail) {
         check(&entry, &reader);
         entries.push(entry);
     }
-    (entries, reader.tail())
+    let tail = reader.tail();
+    assert_eq!(reader.next_entry().unwrap(), None);
+    assert_eq!(reader.tail(), tail, "asking again changes nothing");
+    (entries, tail)
 }
 
 /// What an entry speaks of is in the tables.
