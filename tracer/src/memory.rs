@@ -1,0 +1,108 @@
+//! Reading the memory of a stopped task.
+//!
+//! By thread id: it means the notifying task while the notification is alive, which the supervisor asks the kernel *after*
+//! reading and before acting.
+
+use crate::sys::check;
+use std::io;
+
+/// The longest path with its NUL (PATH_MAX).
+pub(crate) const PATH_MAX: usize = 4096;
+const PAGE: u64 = 4096;
+
+/// Why memory could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The task gave an address that it cannot read itself.
+    Bad,
+    /// No NUL within PATH_MAX.
+    TooLong,
+    /// The supervisor may not read this task, or it is gone.
+    Denied,
+}
+
+/// Reads up to `into.len()` bytes; answers how many could be read before the first bad page.
+pub(crate) fn read(tid: u32, address: u64, into: &mut [u8]) -> Result<usize, Fault> {
+    if into.is_empty() {
+        return Ok(0);
+    }
+    let Ok(base) = usize::try_from(address) else {
+        return Err(Fault::Bad);
+    };
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(base),
+        iov_len: into.len(),
+    };
+    // SAFETY: process_vm_readv(2) writes at most `into.len()` bytes into `into`; the remote address is never used here.
+    let got = unsafe {
+        libc::process_vm_readv(
+            tid.cast_signed(),
+            &raw const local,
+            1,
+            &raw const remote,
+            1,
+            0,
+        )
+    };
+    match check(got as i64) {
+        Ok(n) => Ok(usize::try_from(n).unwrap_or(0)),
+        Err(error) => Err(fault(&error)),
+    }
+}
+
+fn fault(error: &io::Error) -> Fault {
+    match error.raw_os_error() {
+        Some(libc::EFAULT) => Fault::Bad,
+        _ => Fault::Denied,
+    }
+}
+
+/// Reads exactly `into.len()` bytes.
+pub(crate) fn read_exact(tid: u32, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+    if read(tid, address, into)? == into.len() {
+        Ok(())
+    } else {
+        Err(Fault::Bad)
+    }
+}
+
+/// Reads a NUL-terminated string of at most PATH_MAX bytes (with the NUL) into `buffer`, without the NUL.
+pub(crate) fn string(tid: u32, address: u64, buffer: &mut Vec<u8>) -> Result<(), Fault> {
+    string_within(tid, address, PATH_MAX, buffer)
+}
+
+/// The same with another limit.
+pub(crate) fn string_within(
+    tid: u32,
+    address: u64,
+    limit: usize,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    buffer.clear();
+    let mut at = address;
+    while buffer.len() < limit {
+        // Most strings are short and lie within a page; a read that would cross into an unmapped page must not fail for
+        // bytes after the NUL, so it ends at the page's end.
+        let to_page_end = usize::try_from(PAGE - at % PAGE).unwrap_or(1);
+        let chunk = to_page_end
+            .min(if buffer.is_empty() { 256 } else { 4096 })
+            .min(limit - buffer.len());
+        let have = buffer.len();
+        buffer.resize(have + chunk, 0);
+        let got = read(tid, at, &mut buffer[have..])?;
+        if let Some(nul) = buffer[have..have + got].iter().position(|byte| *byte == 0) {
+            buffer.truncate(have + nul);
+            return Ok(());
+        }
+        buffer.truncate(have + got);
+        if got < chunk {
+            return Err(Fault::Bad);
+        }
+        at = at.wrapping_add(got as u64);
+    }
+    Err(Fault::TooLong)
+}

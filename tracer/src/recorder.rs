@@ -1,0 +1,282 @@
+//! The journal's only writer, and the versions that are sealed on the way.
+
+use crate::covers::Covers;
+use crate::model::Model;
+use crate::sys::{self, Seen};
+use effigy_journal::writer::WriteError;
+use effigy_journal::{
+    By, ByteString, Kind, NewEvent, Note, Op, Outcome, PathId, ProcessId, SealError, Stat, Tid,
+    VersionContent, VersionId, VersionRecord, Versions, Writer,
+};
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+/// Who did something, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    pub(crate) process: ProcessId,
+    pub(crate) tid: u32,
+    pub(crate) time: u64,
+}
+
+/// Writes what happened.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    writer: Writer,
+    versions: Versions,
+    pub(crate) model: Model,
+    start: Instant,
+    failure: Option<WriteError>,
+    pub(crate) events: u64,
+    pub(crate) performed: u64,
+    pub(crate) observed: u64,
+    dirty: bool,
+}
+
+/// A reopen that may overwrite a little file's content costs a copy of at most this many bytes.
+const REOPEN_COPY: u64 = 64 << 10;
+
+impl Recorder {
+    pub(crate) fn new(writer: Writer, versions: Versions, start: Instant) -> Self {
+        Self {
+            writer,
+            versions,
+            model: Model::default(),
+            start,
+            failure: None,
+            events: 0,
+            performed: 0,
+            observed: 0,
+            dirty: false,
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Keeps the first failure: a recording that cannot go on must not go on in silence.
+    fn keep<T>(&mut self, result: Result<T, WriteError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.failure.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn failure(&mut self) -> Option<WriteError> {
+        self.failure.take()
+    }
+
+    pub(crate) fn path(&mut self, path: &[u8]) -> Option<PathId> {
+        let result = self.writer.path(Path::new(OsStr::from_bytes(path)));
+        self.keep(result)
+    }
+
+    pub(crate) fn process(&mut self, parent: Option<ProcessId>, pid: u32) -> Option<ProcessId> {
+        let time = self.now();
+        let result = self.writer.process(parent, pid, time);
+        self.dirty = true;
+        self.keep(result)
+    }
+
+    /// Records what stood at a path, if this is the first time the session changes it.
+    pub(crate) fn touch(&mut self, path: &[u8], before: Option<&Stat>) {
+        if let Some(path) = self.path(path)
+            && !self.writer.is_touched(path)
+        {
+            let result = self.writer.precondition(path, before);
+            self.keep(result);
+        }
+    }
+
+    pub(crate) fn append(&mut self, who: Who, by: By, op: Op, result: Outcome) {
+        let event = NewEvent {
+            time: who.time,
+            process: who.process,
+            tid: Tid(who.tid),
+            by,
+            op,
+            result,
+        };
+        self.events += 1;
+        match by {
+            By::Performed => self.performed += 1,
+            By::Observed(_) => self.observed += 1,
+        }
+        self.dirty = true;
+        let result = self.writer.append(event);
+        self.keep(result);
+    }
+
+    pub(crate) fn note(&mut self, note: Note) {
+        self.dirty = true;
+        let result = self.writer.note(note);
+        self.keep(result);
+    }
+
+    pub(crate) fn note_text(&mut self, text: &str) {
+        self.note(Note::Text(ByteString::from(text)));
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.dirty = false;
+        let result = self.writer.flush();
+        self.keep(result);
+    }
+
+    pub(crate) fn finish(self, unexplained: u64) -> Result<std::fs::File, WriteError> {
+        let time = self.now();
+        self.writer.finish(time, unexplained)
+    }
+
+    /// A number for content that is about to come into being.
+    pub(crate) fn new_version(&mut self) -> VersionId {
+        self.versions.allocate()
+    }
+
+    /// The file at `path` is about to lose this name; when it has no other, its content is kept. What was kept counts once it
+    /// is [confirmed](Self::confirm_seal).
+    pub(crate) fn seal_name(&mut self, covers: &Covers, path: &[u8], seen: &Seen) -> Option<Seal> {
+        let id = self.model.version(path)?;
+        if seen.kind() != Kind::File || seen.stat.nlink > 1 {
+            return None;
+        }
+        let sealed = match covers.upper(path) {
+            Some((dir, name)) => self
+                .versions
+                .seal_name(id, dir, &name)
+                .map(|(_, content)| content),
+            None => return None,
+        };
+        seal(id, sealed, seen)
+    }
+
+    /// The content of the file at `path` is about to be cut or overwritten in place.
+    pub(crate) fn seal_content(
+        &mut self,
+        covers: &Covers,
+        path: &[u8],
+        seen: &Seen,
+    ) -> Option<Seal> {
+        let id = self.model.version(path)?;
+        let file = match covers.upper(path) {
+            Some((upper, rest)) => sys::openat(
+                upper,
+                &rest,
+                libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK,
+                0,
+            ),
+            None => return None,
+        };
+        let Ok(fd) = file else {
+            return Some(Seal {
+                id,
+                content: VersionContent::Lost {
+                    len: seen.stat.size,
+                },
+                stat: seen.stat,
+            });
+        };
+        seal(
+            id,
+            self.versions
+                .seal_content(id, fd.as_fd())
+                .map(|(_, content)| content),
+            seen,
+        )
+    }
+
+    /// The call that loses the content was carried out, or (`false`) it was not.
+    pub(crate) fn confirm_seal(&mut self, seal: Option<Seal>, done: bool) {
+        let Some(Seal { id, content, stat }) = seal else {
+            return;
+        };
+        if done {
+            let result = self.writer.version(VersionRecord {
+                id,
+                content,
+                stat: Some(stat),
+            });
+            self.keep(result);
+        } else if matches!(content, VersionContent::Sealed { .. }) {
+            self.versions.forget(id);
+        }
+    }
+
+    /// The file at `path` is opened for writing without being emptied; `next` is the version that comes of it.
+    pub(crate) fn seal_reopen(
+        &mut self,
+        covers: &Covers,
+        path: &[u8],
+        seen: &Seen,
+        append: bool,
+        next: VersionId,
+    ) {
+        let Some(version) = self.model.version(path) else {
+            return;
+        };
+        if append {
+            let content = VersionContent::Prefix {
+                of: next,
+                len: seen.stat.size,
+            };
+            self.confirm_seal(
+                Some(Seal {
+                    id: version,
+                    content,
+                    stat: seen.stat,
+                }),
+                true,
+            );
+        } else if seen.stat.size <= REOPEN_COPY {
+            let seal = self.seal_content(covers, path, seen);
+            self.confirm_seal(seal, true);
+        } else {
+            let content = VersionContent::Lost {
+                len: seen.stat.size,
+            };
+            self.confirm_seal(
+                Some(Seal {
+                    id: version,
+                    content,
+                    stat: seen.stat,
+                }),
+                true,
+            );
+        }
+    }
+}
+
+/// Content that was kept before a call that would lose it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seal {
+    id: VersionId,
+    content: VersionContent,
+    stat: Stat,
+}
+
+/// What was kept was perhaps kept before, by a call that failed: then there is nothing to say.
+fn seal(id: VersionId, sealed: Result<VersionContent, SealError>, seen: &Seen) -> Option<Seal> {
+    let content = match sealed {
+        Ok(content) => content,
+        Err(error) if error.source.kind() == std::io::ErrorKind::AlreadyExists => return None,
+        Err(_) => VersionContent::Lost {
+            len: seen.stat.size,
+        },
+    };
+    Some(Seal {
+        id,
+        content,
+        stat: seen.stat,
+    })
+}

@@ -1,0 +1,304 @@
+//! Calls that change content and attributes by name.
+
+use super::names::spot;
+use super::{Asked, Handled, Supervisor};
+use crate::SuperviseError;
+use crate::decode::{Name, Times};
+use crate::pending::{Effect, Evidence, Expected, Spot};
+use crate::resolve::{self, Object};
+use crate::sys::{self, Errno};
+use effigy_journal::{ByteString, Kind, Op, Outcome, PathId, TimeChange, Timestamp, Why};
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+/// The longest value of an attribute that is kept: XATTR_SIZE_MAX, which is all there can be.
+const EMPTY_PATH: i32 = libc::AT_EMPTY_PATH;
+
+impl Supervisor {
+    /// The shape of every call here: an object that exists is changed by `change`, which gets it and the path to it.
+    fn change(
+        &mut self,
+        asked: &Asked,
+        at: &Name,
+        flags: i32,
+        op: &dyn Fn(PathId, &Self) -> Op,
+        change: &dyn Fn(&Object, &CStr) -> sys::Result<()>,
+    ) -> Result<bool, SuperviseError> {
+        let object = match self.object(asked, at, flags) {
+            Err(errno) => {
+                let placeholder = effigy_journal::PathId(0);
+                let mut made = op(placeholder, self);
+                return self
+                    .fail(asked, errno, [Some(at), None], |[path, _]| {
+                        set_path(&mut made, path);
+                        made
+                    })
+                    .map(|()| false);
+            }
+            Ok(object) => object,
+        };
+        let path = object.name.clone();
+        if !self.covers.holds(&path) {
+            return self.go_on(asked).map(|()| false);
+        }
+        self.wait_for(asked, &path);
+        let why = if !asked.home {
+            Some(Why::Foreign)
+        } else if self.copies_up(&path, &object.seen) {
+            Some(Why::CopyUp)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let Some(id) = self.recorder.path(&path) else {
+                return self.go_on(asked).map(|()| false);
+            };
+            self.touch(&path, Some(&object.seen));
+            let evidence = match self.place(asked, at) {
+                Ok(place) if place.name() == path => {
+                    Evidence::Changes(spot(&place, &path), object.seen)
+                }
+                _ => Evidence::Changes(self.absolute(&path), object.seen),
+            };
+            let expected = Expected::Other {
+                op: op(id, self),
+                effect: Effect::Changes(path),
+            };
+            return self
+                .leave(asked, why, expected, evidence, Outcome::Unknown)
+                .map(|()| false);
+        }
+        if !self.still_asks(asked)? {
+            return Ok(false);
+        }
+        let by_descriptor = resolve::by_descriptor(object.fd.as_fd(), b"");
+        let result = change(&object, &by_descriptor);
+        self.answer(asked, result)?;
+        if result.is_ok() {
+            self.touch(&path, Some(&object.seen));
+            let now = sys::stat_fd(object.fd.as_fd()).ok();
+            self.recorder
+                .model
+                .changed(&path, now.as_ref().map(|seen| &seen.stat));
+        }
+        let op = self.recorder.path(&path).map(|id| op(id, self));
+        self.performed(asked, op, result);
+        Ok(result.is_ok())
+    }
+
+    /// A spot for an absolute name.
+    pub(super) fn absolute(&self, path: &[u8]) -> Spot {
+        let last = super::names::cstring(path.iter().copied().skip(1).collect());
+        Spot {
+            dir: Rc::clone(&self.root),
+            last,
+            path: path.to_vec(),
+        }
+    }
+
+    pub(super) fn truncate(&mut self, asked: &Asked, at: &Name, len: i64) -> Handled {
+        let length = len.unsigned_abs();
+        // What is cut off is sealed before, if the session made it; so the object is looked at first.
+        let object = self
+            .object(asked, at, 0)
+            .ok()
+            .filter(|object| object.seen.kind() == Kind::File);
+        let mut version = None;
+        let mut seal = None;
+        if let Some(object) = object
+            && self.covers.holds(&object.name)
+        {
+            if length < object.seen.stat.size {
+                seal = self
+                    .recorder
+                    .seal_content(&self.covers, &object.name, &object.seen);
+            }
+            version = Some((self.recorder.new_version(), object.name));
+        }
+        let number = version.as_ref().map(|(number, _)| *number);
+        let done = self.change(
+            asked,
+            at,
+            0,
+            &|path, _| Op::Truncate {
+                path,
+                len: length,
+                version: number,
+            },
+            &|_, path| sys::truncate(path, len),
+        )?;
+        self.recorder.confirm_seal(seal, done);
+        if let (Some((number, path)), true) = (version, done) {
+            self.recorder.model.written(&path, number);
+        }
+        Ok(())
+    }
+
+    pub(super) fn chmod(&mut self, asked: &Asked, at: &Name, mode: u32, flags: i32) -> Handled {
+        let op = |path, _: &Self| Op::Chmod {
+            path,
+            mode: mode & 0o7777,
+        };
+        self.change(asked, at, flags, &op, &|object, path| {
+            if object.seen.kind() == Kind::Symlink {
+                return sys::fchmodat2(object.fd.as_fd(), c"", mode, EMPTY_PATH.cast_unsigned());
+            }
+            sys::chmod(sys::CWD, path, mode)
+        })
+        .map(drop)
+    }
+
+    pub(super) fn chown(
+        &mut self,
+        asked: &Asked,
+        at: &Name,
+        ids: (u32, u32),
+        flags: i32,
+    ) -> Handled {
+        let id = |id: u32| (id != u32::MAX).then_some(id);
+        let op = |path, _: &Self| Op::Chown {
+            path,
+            uid: id(ids.0),
+            gid: id(ids.1),
+        };
+        self.change(asked, at, flags, &op, &|object, _| {
+            sys::fchownat(object.fd.as_fd(), c"", ids.0, ids.1, EMPTY_PATH)
+        })
+        .map(drop)
+    }
+
+    pub(super) fn utimens(
+        &mut self,
+        asked: &Asked,
+        at: &Name,
+        times: Times,
+        flags: i32,
+    ) -> Handled {
+        let now = Timestamp::now();
+        let change = |index: usize| match times {
+            None => TimeChange::Now(now),
+            Some(times) => match times[index].tv_nsec {
+                libc::UTIME_NOW => TimeChange::Now(now),
+                libc::UTIME_OMIT => TimeChange::Omit,
+                nsec => TimeChange::Set(Timestamp::from_parts(
+                    times[index].tv_sec,
+                    u32::try_from(nsec).unwrap_or(0),
+                )),
+            },
+        };
+        let op = |path, _: &Self| Op::Utimens {
+            path,
+            atime: change(0),
+            mtime: change(1),
+        };
+        self.change(asked, at, flags, &op, &|object, path| {
+            if object.seen.kind() == Kind::Symlink {
+                return sys::utimensat(object.fd.as_fd(), c"", times.as_ref(), EMPTY_PATH);
+            }
+            sys::utimensat(sys::CWD, path, times.as_ref(), 0)
+        })
+        .map(drop)
+    }
+
+    pub(super) fn setxattr(
+        &mut self,
+        asked: &Asked,
+        at: &Name,
+        name: &CStr,
+        (value, flags): (&[u8], i32),
+        at_flags: i32,
+    ) -> Handled {
+        let op = |path, _: &Self| Op::Setxattr {
+            path,
+            name: ByteString::from(name.to_bytes()),
+            value: ByteString::from(value),
+            flags: flags.cast_unsigned(),
+        };
+        self.change(
+            asked,
+            at,
+            at_flags,
+            &op,
+            &|object, path| match object.seen.kind() {
+                Kind::Symlink => Self::on_link(object, |path| {
+                    sys::setxattr(path, name, value, flags, false)
+                }),
+                _ => sys::setxattr(path, name, value, flags, true),
+            },
+        )
+        .map(drop)
+    }
+
+    pub(super) fn removexattr(
+        &mut self,
+        asked: &Asked,
+        at: &Name,
+        name: &CStr,
+        at_flags: i32,
+    ) -> Handled {
+        let op = |path, _: &Self| Op::Removexattr {
+            path,
+            name: ByteString::from(name.to_bytes()),
+        };
+        self.change(
+            asked,
+            at,
+            at_flags,
+            &op,
+            &|object, path| match object.seen.kind() {
+                Kind::Symlink => Self::on_link(object, |path| sys::removexattr(path, name, false)),
+                _ => sys::removexattr(path, name, true),
+            },
+        )
+        .map(drop)
+    }
+
+    /// An attribute of a symbolic link itself can only be reached by name; `call` gets one below a held parent.
+    fn on_link(object: &Object, call: impl Fn(&CStr) -> sys::Result<()>) -> sys::Result<()> {
+        let slash = object
+            .name
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .unwrap_or(0);
+        let (parent, last) = object.name.split_at(slash);
+        let parent = if parent.is_empty() {
+            c"/".to_owned()
+        } else {
+            super::names::cstring(parent.to_vec())
+        };
+        let parent = sys::walk(sys::CWD, &parent, libc::O_DIRECTORY, false)?;
+        let path = resolve::by_descriptor(parent.as_fd(), last);
+        // The link may have been replaced since it was resolved, by nobody whose calls are performed here.
+        if !sys::statx(sys::CWD, &path, libc::AT_SYMLINK_NOFOLLOW)?.same(&object.seen) {
+            return Err(Errno(libc::ENOENT));
+        }
+        call(&path)
+    }
+
+    /// Inode flags: the task sets them itself; there is no event for them, and the layers cannot hold most of them.
+    pub(super) fn file_setattr(&mut self, asked: &Asked, at: &Name, at_flags: i32) -> Handled {
+        let object = self.object(asked, at, at_flags);
+        self.go_on(asked)?;
+        if let Ok(object) = object
+            && self.covers.holds(&object.name)
+        {
+            self.touch(&object.name, Some(&object.seen));
+            self.recorder
+                .note_text("inode flags were set with file_setattr; they are not recorded");
+        }
+        Ok(())
+    }
+}
+
+fn set_path(op: &mut Op, new: PathId) {
+    match op {
+        Op::Truncate { path, .. }
+        | Op::Chmod { path, .. }
+        | Op::Chown { path, .. }
+        | Op::Utimens { path, .. }
+        | Op::Setxattr { path, .. }
+        | Op::Removexattr { path, .. } => *path = new,
+        _ => {}
+    }
+}

@@ -1,0 +1,571 @@
+//! Calls that make, remove and change names.
+
+use super::{Asked, Handled, Supervisor};
+use crate::decode::Name;
+use crate::move_tree;
+use crate::pending::{Effect, Evidence, Expected, Spot};
+use crate::resolve::Place;
+use crate::sys::{self, Errno, Seen};
+use effigy_journal::{By, ByteString, Kind, Op, Outcome, PathId, Why};
+use std::ffi::{CStr, CString};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+pub(super) fn spot(place: &Place, path: &[u8]) -> Spot {
+    Spot {
+        dir: Rc::clone(&place.dir),
+        last: place.last.clone(),
+        path: path.to_vec(),
+    }
+}
+
+fn look(place: &Place) -> sys::Result<Seen> {
+    sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// What a call that makes one name is about.
+struct Making<'a> {
+    place: Place,
+    path: Vec<u8>,
+    make: &'a dyn Fn(&Place) -> sys::Result<()>,
+    op: &'a dyn Fn(PathId, Option<&Seen>) -> Op,
+}
+
+impl Supervisor {
+    /// The shape of mkdir, mknod and symlink: nothing is there before, something is after.
+    fn make(&mut self, asked: &Asked, making: Making<'_>) -> Handled {
+        let Making {
+            place,
+            path,
+            make,
+            op,
+        } = making;
+        if !self.covers.holds(&path) {
+            return self.go_on(asked);
+        }
+        self.wait_for(asked, &path);
+        if !asked.home {
+            let there = look(&place);
+            let Some(id) = self.recorder.path(&path) else {
+                return self.go_on(asked);
+            };
+            self.touch(&path, there.as_ref().ok());
+            let evidence = if there.is_ok() {
+                Evidence::None
+            } else {
+                Evidence::Appears(spot(&place, &path))
+            };
+            let otherwise = if there.is_ok() {
+                Outcome::Errno(libc::EEXIST)
+            } else {
+                Outcome::Unknown
+            };
+            let expected = Expected::Other {
+                op: op(id, None),
+                effect: Effect::Creates(path),
+            };
+            return self.leave(asked, Why::Foreign, expected, evidence, otherwise);
+        }
+        if !self.still_asks(asked)? {
+            return Ok(());
+        }
+        self.take_umask(asked);
+        let result = make(&place);
+        self.answer(asked, result)?;
+        let seen = if result.is_ok() {
+            look(&place).ok()
+        } else {
+            None
+        };
+        if result.is_ok() {
+            self.recorder.touch(&path, None);
+            self.recorder
+                .model
+                .created(&path, seen.as_ref().map(|seen| &seen.stat), None);
+        }
+        let op = self.recorder.path(&path).map(|id| op(id, seen.as_ref()));
+        self.performed(asked, op, result);
+        Ok(())
+    }
+
+    pub(super) fn mkdir(&mut self, asked: &Asked, at: &Name, mode: u32) -> Handled {
+        let got = |seen: Option<&Seen>| seen.map_or(mode & 0o7777, |seen| seen.stat.mode);
+        match self.place(asked, at) {
+            Err(errno) => self.fail(asked, errno, [Some(at), None], |[path, _]| Op::Mkdir {
+                path,
+                mode,
+            }),
+            Ok(place) => {
+                let path = place.name();
+                let make = |place: &Place| sys::mkdirat(place.fd(), &place.last, mode);
+                self.make(
+                    asked,
+                    Making {
+                        path,
+                        place,
+                        make: &make,
+                        op: &|path, seen| Op::Mkdir {
+                            path,
+                            mode: got(seen),
+                        },
+                    },
+                )
+            }
+        }
+    }
+
+    pub(super) fn symlink(&mut self, asked: &Asked, target: &CStr, at: &Name) -> Handled {
+        let op = |path| Op::Symlink {
+            path,
+            target: ByteString::from(target.to_bytes()),
+        };
+        match self.place(asked, at) {
+            Err(errno) => self.fail(asked, errno, [Some(at), None], |[path, _]| op(path)),
+            Ok(place) => {
+                let path = place.name();
+                let make = |place: &Place| sys::symlinkat(target, place.fd(), &place.last);
+                self.make(
+                    asked,
+                    Making {
+                        path,
+                        place,
+                        make: &make,
+                        op: &|path, _| op(path),
+                    },
+                )
+            }
+        }
+    }
+
+    pub(super) fn mknod(&mut self, asked: &Asked, at: &Name, mode: u32, dev: u64) -> Handled {
+        let op = |path, mode| Op::Mknod { path, mode, dev };
+        match self.place(asked, at) {
+            Err(errno) => self.fail(asked, errno, [Some(at), None], |[path, _]| op(path, mode)),
+            Ok(place) => {
+                let path = place.name();
+                let make = |place: &Place| sys::mknodat(place.fd(), &place.last, mode, dev);
+                let kind = if mode & libc::S_IFMT == 0 {
+                    libc::S_IFREG
+                } else {
+                    mode & libc::S_IFMT
+                };
+                let got =
+                    |seen: Option<&Seen>| kind | seen.map_or(mode & 0o7777, |seen| seen.stat.mode);
+                self.make(
+                    asked,
+                    Making {
+                        path,
+                        place,
+                        make: &make,
+                        op: &|path, seen| op(path, got(seen)),
+                    },
+                )
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, asked: &Asked, at: &Name, directory: bool) -> Handled {
+        let op = |path| {
+            if directory {
+                Op::Rmdir { path }
+            } else {
+                Op::Unlink { path }
+            }
+        };
+        let place = match self.place(asked, at) {
+            Err(errno) => return self.fail(asked, errno, [Some(at), None], |[path, _]| op(path)),
+            Ok(place) => place,
+        };
+        let path = place.name();
+        if !self.covers.holds(&path) {
+            return self.go_on(asked);
+        }
+        self.wait_for(asked, &path);
+        let before = look(&place).ok();
+        if !asked.home {
+            let Some(id) = self.recorder.path(&path) else {
+                return self.go_on(asked);
+            };
+            self.touch(&path, before.as_ref());
+            let Some(before) = before else {
+                return self.go_on(asked);
+            };
+            let seal = self.recorder.seal_name(&self.covers, &path, &before);
+            self.recorder.confirm_seal(seal, true);
+            let evidence = Evidence::Vanishes(spot(&place, &path), before);
+            let expected = Expected::Other {
+                op: op(id),
+                effect: Effect::Removes(path),
+            };
+            return self.leave(asked, Why::Foreign, expected, evidence, Outcome::Unknown);
+        }
+        let seal = match &before {
+            Some(before) if !directory => self.recorder.seal_name(&self.covers, &path, before),
+            _ => None,
+        };
+        if !self.still_asks(asked)? {
+            return Ok(());
+        }
+        let result = sys::unlinkat(
+            place.fd(),
+            &place.last,
+            if directory { libc::AT_REMOVEDIR } else { 0 },
+        );
+        self.answer(asked, result)?;
+        self.recorder.confirm_seal(seal, result.is_ok());
+        if result.is_ok() {
+            self.recorder
+                .touch(&path, before.as_ref().map(|before| &before.stat));
+            self.recorder.model.removed(&path);
+        }
+        let op = self.recorder.path(&path).map(op);
+        self.performed(asked, op, result);
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, asked: &Asked, from: &Name, to: &Name, flags: u32) -> Handled {
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
+        let op = |from, to, replaced| {
+            if exchange {
+                Op::Exchange { path: from, to }
+            } else {
+                Op::Rename {
+                    from,
+                    to,
+                    flags,
+                    replaced,
+                }
+            }
+        };
+        let places = self
+            .place(asked, from)
+            .and_then(|a| Ok((a, self.place(asked, to)?)));
+        let (a, b) = match places {
+            Err(errno) => {
+                return self.fail(asked, errno, [Some(from), Some(to)], |[a, b]| {
+                    op(a, b, false)
+                });
+            }
+            Ok(places) => places,
+        };
+        let (old, new) = (a.name(), b.name());
+        if !self.covers.holds(&old) && !self.covers.holds(&new) {
+            return self.go_on(asked);
+        }
+        self.wait_for(asked, &old);
+        self.wait_for(asked, &new);
+        let source = look(&a).ok();
+        let target = look(&b).ok();
+        let directory = [&source, &target].iter().any(|seen| {
+            seen.as_ref()
+                .is_some_and(|seen| seen.kind() == Kind::Directory)
+        });
+        let replaced = target.is_some() && !exchange;
+        let same = matches!((&source, &target), (Some(a), Some(b)) if a.same(b));
+        let seal = match &target {
+            Some(target) if replaced && !same => {
+                self.recorder.seal_name(&self.covers, &new, target)
+            }
+            _ => None,
+        };
+        let why = if !asked.home {
+            Some(Why::Foreign)
+        } else if [(&old, &source), (&new, &target)]
+            .iter()
+            .any(|(path, seen)| {
+                seen.as_ref().is_some_and(|seen| self.copies_up(path, seen))
+                    && (exchange || *path == &old)
+            })
+        {
+            Some(Why::CopyUp)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let (Some(source), Some(x), Some(y)) =
+                (source, self.recorder.path(&old), self.recorder.path(&new))
+            else {
+                return self.go_on(asked);
+            };
+            self.touch(&old, Some(&source));
+            self.touch(&new, target.as_ref());
+            self.recorder.confirm_seal(seal, true);
+            if directory {
+                self.epoch += 1;
+            }
+            let evidence = if exchange {
+                Evidence::Vanishes(spot(&a, &old), source)
+            } else {
+                Evidence::Moves(spot(&a, &old), spot(&b, &new), source)
+            };
+            let effect = if exchange {
+                Effect::Exchanges(old, new)
+            } else {
+                Effect::Renames(old, new, directory)
+            };
+            let expected = Expected::Other {
+                op: op(x, y, replaced),
+                effect,
+            };
+            return self.leave(asked, why, expected, evidence, Outcome::Unknown);
+        }
+        if !self.still_asks(asked)? {
+            return Ok(());
+        }
+        let mut result = sys::renameat2(a.fd(), &a.last, b.fd(), &b.last, flags);
+        if let (Err(Errno(libc::EXDEV)), Some(source)) = (result, &source)
+            && self.closes_gap(&old, &new, source, flags)
+        {
+            self.take_umask(asked);
+            result = move_tree::carry_out(&a, &b, source, target.as_ref());
+        }
+        self.answer(asked, result)?;
+        self.recorder.confirm_seal(seal, result.is_ok());
+        if result.is_ok() {
+            self.recorder
+                .touch(&old, source.as_ref().map(|seen| &seen.stat));
+            self.recorder
+                .touch(&new, target.as_ref().map(|seen| &seen.stat));
+            if exchange {
+                self.recorder.model.exchanged(&old, &new);
+            } else if !same {
+                self.recorder.model.renamed(&old, &new, directory);
+            }
+            if directory {
+                self.epoch += 1;
+            }
+        }
+        if let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) {
+            self.performed(asked, Some(op(x, y, replaced)), result);
+        }
+        Ok(())
+    }
+
+    /// Whether EXDEV is the overlay's doing and not the real filesystem's: a directory of the lower layer, or two covers that
+    /// stand for parts of one mount.
+    fn closes_gap(&self, old: &[u8], new: &[u8], source: &Seen, flags: u32) -> bool {
+        let (Some(a), Some(b)) = (self.covers.layer(old), self.covers.layer(new)) else {
+            return false;
+        };
+        flags & !libc::RENAME_NOREPLACE == 0
+            && (if a.number == b.number {
+                source.kind() == Kind::Directory
+            } else {
+                a.filesystem == b.filesystem
+            })
+    }
+
+    pub(super) fn link(&mut self, asked: &Asked, from: &Name, to: &Name, flags: i32) -> Handled {
+        let op = |from, to| Op::Link { from, to };
+        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+        // A descriptor as the source: only its owner may use it.
+        let by_descriptor = from.bytes().is_empty() && flags & libc::AT_EMPTY_PATH != 0;
+        let nofollow = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        let object = self.object(asked, from, flags & libc::AT_EMPTY_PATH | nofollow);
+        let resolved = object.and_then(|object| Ok((object, self.place(asked, to)?)));
+        let (object, b) = match resolved {
+            Err(errno) => {
+                return self.fail(asked, errno, [Some(from), Some(to)], |[a, b]| op(a, b));
+            }
+            Ok(resolved) => resolved,
+        };
+        let new = b.name();
+        if !self.covers.holds(&new) {
+            return self.go_on(asked);
+        }
+        self.wait_for(asked, &new);
+        if object.seen.stat.nlink == 0 {
+            return self.name_nameless(asked, &b, new);
+        }
+        let old = object.name;
+        self.wait_for(asked, &old);
+        let large = self.copies_up(&old, &object.seen);
+        if asked.home && !by_descriptor && self.splits_identity(&old, &object.seen) {
+            // The two names would be two files. Programs that link copy instead when told that they cannot.
+            self.answer(asked, Err(Errno(libc::EXDEV)))?;
+            if let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) {
+                self.performed(asked, Some(op(x, y)), Err(Errno(libc::EXDEV)));
+            }
+            return Ok(());
+        }
+        if !asked.home || by_descriptor || large {
+            let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) else {
+                return self.go_on(asked);
+            };
+            let there = look(&b).ok();
+            self.touch(&new, there.as_ref());
+            let why = if !asked.home {
+                Why::Foreign
+            } else if large {
+                Why::CopyUp
+            } else {
+                Why::Unable
+            };
+            let evidence = if there.is_some() {
+                Evidence::None
+            } else {
+                Evidence::Appears(spot(&b, &new))
+            };
+            let otherwise = if there.is_some() {
+                Outcome::Errno(libc::EEXIST)
+            } else {
+                Outcome::Unknown
+            };
+            let expected = Expected::Other {
+                op: op(x, y),
+                effect: Effect::Links(old, new),
+            };
+            return self.leave(asked, why, expected, evidence, otherwise);
+        }
+        if !self.still_asks(asked)? {
+            return Ok(());
+        }
+        // By its own name where it has one that does not lead through a link, so that the kernel checks what it would for the task.
+        let result = self.link_object(asked, from, follow, &object.fd, &b);
+        self.answer(asked, result)?;
+        if result.is_ok() {
+            self.recorder.touch(&old, Some(&object.seen.stat));
+            self.recorder.touch(&new, None);
+            self.recorder.model.linked(&old, &new);
+        }
+        if let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) {
+            self.performed(asked, Some(op(x, y)), result);
+        }
+        Ok(())
+    }
+
+    fn link_object(
+        &mut self,
+        asked: &Asked,
+        from: &Name,
+        follow: bool,
+        object: &std::os::fd::OwnedFd,
+        b: &Place,
+    ) -> sys::Result<()> {
+        if follow {
+            let source = crate::resolve::by_descriptor(object.as_fd(), b"");
+            return sys::linkat(sys::CWD, &source, b.fd(), &b.last, libc::AT_SYMLINK_FOLLOW);
+        }
+        let a = self.place(asked, from)?;
+        sys::linkat(a.fd(), &a.last, b.fd(), &b.last, 0)
+    }
+
+    /// Whether another name of this file would be another file: unprivileged, and still of the lower layer.
+    fn splits_identity(&self, path: &[u8], seen: &Seen) -> bool {
+        if seen.kind() == Kind::Directory
+            || !self
+                .covers
+                .layer(path)
+                .is_some_and(|layer| layer.unprivileged)
+        {
+            return false;
+        }
+        match self.covers.open_upper(path) {
+            Err(_) => true,
+            Ok(fd) => {
+                let path = crate::resolve::by_descriptor(fd.as_fd(), b"");
+                seen.kind() == Kind::File
+                    && sys::getxattr(&path, c"user.overlay.origin", true).is_ok()
+            }
+        }
+    }
+
+    /// A file made without a name (O_TMPFILE) gets one. Only the task holds it, so the task links it.
+    fn name_nameless(&mut self, asked: &Asked, b: &Place, new: Vec<u8>) -> Handled {
+        let there = look(b).ok();
+        self.touch(&new, there.as_ref());
+        let evidence = if there.is_some() {
+            Evidence::None
+        } else {
+            Evidence::Appears(spot(b, &new))
+        };
+        let otherwise = if there.is_some() {
+            Outcome::Errno(libc::EEXIST)
+        } else {
+            Outcome::Unknown
+        };
+        let version = self.recorder.new_version();
+        self.leave(
+            asked,
+            Why::Nameless,
+            Expected::Named { path: new, version },
+            evidence,
+            otherwise,
+        )
+    }
+
+    pub(super) fn touch(&mut self, path: &[u8], before: Option<&Seen>) {
+        self.recorder.touch(path, before.map(|seen| &seen.stat));
+    }
+
+    pub(super) fn bind(&mut self, asked: &Asked, address: &crate::decode::Address) -> Handled {
+        let crate::decode::Address::Path(name) = address else {
+            return self.go_on(asked);
+        };
+        let Ok(place) = self.place(asked, name) else {
+            return self.go_on(asked);
+        };
+        let path = place.name();
+        if !self.covers.holds(&path) {
+            return self.go_on(asked);
+        }
+        self.wait_for(asked, &path);
+        let there = look(&place).ok();
+        if there.is_some() {
+            if let Some(id) = self.recorder.path(&path) {
+                let op = Op::Bind { path: id, mode: 0 };
+                self.recorder.append(
+                    asked.who,
+                    By::Observed(Why::Class),
+                    op,
+                    Outcome::Errno(libc::EADDRINUSE),
+                );
+            }
+            return self.go_on(asked);
+        }
+        self.touch(&path, None);
+        let evidence = Evidence::Appears(spot(&place, &path));
+        self.leave(
+            asked,
+            Why::Class,
+            Expected::Bind { path },
+            evidence,
+            Outcome::Unknown,
+        )
+    }
+
+    pub(super) fn connect(&mut self, asked: &Asked, address: crate::decode::Address) -> Handled {
+        use crate::decode::Address as Given;
+        use effigy_journal::Address;
+        let address = match address {
+            Given::V4(ip, port) => Some(Address::V4(ip, port)),
+            Given::V6(ip, port) => Some(Address::V6(ip, port)),
+            Given::Abstract(name) => Some(Address::Abstract(ByteString::from(name))),
+            Given::Other => None,
+            Given::Path(name) => {
+                let object = self.object(asked, &name, 0);
+                let path = object
+                    .map(|object| object.name)
+                    .ok()
+                    .or_else(|| self.as_given(asked, &name));
+                path.and_then(|path| self.recorder.path(&path))
+                    .map(Address::Unix)
+            }
+        };
+        self.go_on(asked)?;
+        if let Some(address) = address {
+            self.recorder.append(
+                asked.who,
+                By::Observed(Why::Class),
+                Op::Connect { address },
+                Outcome::Unknown,
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A path of two NUL-free parts.
+pub(super) fn cstring(bytes: Vec<u8>) -> CString {
+    CString::new(bytes).unwrap_or_default()
+}

@@ -1,0 +1,334 @@
+//! Calls that give the task a descriptor or a new program: it executes them itself.
+
+use super::names::{cstring, spot};
+use super::{Asked, Handled, Supervisor};
+use crate::decode::Name;
+use crate::pending::{Evidence, Expected, Spot};
+use crate::resolve::{self, Place, Start};
+use crate::sys::{self, Errno, Seen};
+use crate::syscalls::{Reading, WRITING};
+use effigy_journal::event::ReadCall;
+use effigy_journal::{By, ByteString, Kind, Op, Outcome, Why};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+/// What an open would meet.
+enum Target {
+    /// An object; the place when it was met there and not through a link.
+    There(Vec<u8>, Seen, Option<Place>),
+    /// Nothing, at this place.
+    Missing(Vec<u8>, Place),
+}
+
+impl Supervisor {
+    fn target(&mut self, asked: &Asked, at: &Name, follow: bool) -> sys::Result<Target> {
+        if at.bytes().is_empty() {
+            return Err(Errno(libc::ENOENT));
+        }
+        let mut start = self.start(asked, at)?;
+        let mut name = at.clone();
+        for _ in 0..40 {
+            let place = resolve::place(&start, &name)?;
+            match sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW) {
+                Err(Errno(libc::ENOENT)) => return Ok(Target::Missing(place.name(), place)),
+                Err(errno) => return Err(errno),
+                Ok(seen) if seen.kind() == Kind::Symlink && follow => {
+                    match resolve::object(&start, &name, true) {
+                        Ok(object) => return Ok(Target::There(object.name, object.seen, None)),
+                        // A dangling link: an open that creates makes what it points to.
+                        Err(Errno(libc::ENOENT)) => {
+                            let mut target = Vec::new();
+                            sys::readlinkat(place.fd(), &place.last, &mut target)?;
+                            name = Name {
+                                dir: None,
+                                path: cstring(target),
+                            };
+                            let dir = if name.is_absolute() {
+                                Rc::clone(&start.root)
+                            } else {
+                                place.dir
+                            };
+                            start = Start {
+                                dir,
+                                root: Rc::clone(&start.root),
+                                ..start
+                            };
+                        }
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                Ok(seen) => {
+                    let last = place.last.as_bytes();
+                    let name = if matches!(last, b"." | b"..") {
+                        resolve::name_of(sys::walk(place.fd(), &place.last, 0, false)?.as_fd())?
+                    } else {
+                        place.name()
+                    };
+                    return Ok(Target::There(name, seen, Some(place)));
+                }
+            }
+        }
+        Err(Errno(libc::ELOOP))
+    }
+
+    pub(super) fn open(&mut self, asked: &Asked, at: &Name, flags: i32, mode: u32) -> Handled {
+        if flags.cast_unsigned() & WRITING == 0 || flags & libc::O_PATH != 0 {
+            return self.read(asked, at, Reading::Open);
+        }
+        if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+            // Nothing has a name yet; what gets one does so by linkat.
+            return self.go_on(asked);
+        }
+        let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+        let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+        match self.target(asked, at, follow) {
+            Err(errno) => self.open_fails(asked, None, at, flags, errno),
+            Ok(Target::Missing(path, place)) => {
+                self.open_missing(asked, path, &place, at, (flags, mode))
+            }
+            Ok(Target::There(path, seen, place)) => {
+                if exclusive {
+                    self.open_fails(asked, Some(path), at, flags, Errno(libc::EEXIST))
+                } else if seen.kind() == Kind::File && self.covers.holds(&path) {
+                    self.open_there(asked, path, seen, place, flags)
+                } else {
+                    // A directory fails; a device or a pipe is nobody's effect.
+                    self.go_on(asked)
+                }
+            }
+        }
+    }
+
+    /// An open that cannot succeed: the task gets its error from the kernel.
+    fn open_fails(
+        &mut self,
+        asked: &Asked,
+        path: Option<Vec<u8>>,
+        at: &Name,
+        flags: i32,
+        errno: Errno,
+    ) -> Handled {
+        self.go_on(asked)?;
+        let Some(path) = path.or_else(|| self.as_given(asked, at)) else {
+            return Ok(());
+        };
+        if self.covers.holds(&path) {
+            self.open_event(asked, &path, flags, Outcome::Errno(errno.0));
+        }
+        Ok(())
+    }
+
+    fn open_event(&mut self, asked: &Asked, path: &[u8], flags: i32, result: Outcome) {
+        if let Some(path) = self.recorder.path(path) {
+            let op = Op::Open {
+                path,
+                flags: flags.cast_unsigned(),
+                mode: 0,
+                created: false,
+                truncated: false,
+                version: None,
+            };
+            self.recorder
+                .append(asked.who, By::Observed(Why::Class), op, result);
+        }
+    }
+
+    fn open_missing(
+        &mut self,
+        asked: &Asked,
+        path: Vec<u8>,
+        place: &Place,
+        at: &Name,
+        (flags, _): (i32, u32),
+    ) -> Handled {
+        if flags & libc::O_CREAT == 0 {
+            return self.open_fails(asked, Some(path), at, flags, Errno(libc::ENOENT));
+        }
+        if !self.covers.holds(&path) {
+            return self.go_on(asked);
+        }
+        if self.wait_for(asked, &path) {
+            // It may be there now.
+            if let Ok(seen) = sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW) {
+                if flags & libc::O_EXCL != 0 {
+                    return self.open_fails(asked, Some(path), at, flags, Errno(libc::EEXIST));
+                }
+                if seen.kind() == Kind::File {
+                    return self.open_there(asked, path, seen, None, flags);
+                }
+            }
+        }
+        self.recorder.touch(&path, None);
+        let version = self.recorder.new_version();
+        let evidence = Evidence::Appears(spot(place, &path));
+        let expected = Expected::Open {
+            path,
+            flags,
+            creates: true,
+            truncates: false,
+            version,
+        };
+        self.leave(asked, Why::Class, expected, evidence, Outcome::Unknown)
+    }
+
+    fn open_there(
+        &mut self,
+        asked: &Asked,
+        path: Vec<u8>,
+        seen: Seen,
+        place: Option<Place>,
+        flags: i32,
+    ) -> Handled {
+        self.wait_for(asked, &path);
+        let spot = match &place {
+            Some(place) => spot(place, &path),
+            None => self.absolute(&path),
+        };
+        let seen = spot.look().unwrap_or(seen);
+        let empties = flags & libc::O_TRUNC != 0;
+        if asked.home
+            && let Err(errno) = may_open(&spot, flags)
+        {
+            self.go_on(asked)?;
+            self.open_event(asked, &path, flags, Outcome::Errno(errno.0));
+            return Ok(());
+        }
+        self.touch(&path, Some(&seen));
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || empties;
+        if !writes {
+            // O_CREAT of a file that is there, for reading.
+            return self.go_on(asked);
+        }
+        let version = self.recorder.new_version();
+        if empties && seen.stat.size > 0 {
+            let seal = self.recorder.seal_content(&self.covers, &path, &seen);
+            self.recorder.confirm_seal(seal, true);
+            let evidence = Evidence::Changes(spot, seen);
+            let expected = Expected::Open {
+                path,
+                flags,
+                creates: false,
+                truncates: true,
+                version,
+            };
+            let otherwise = if asked.home {
+                Outcome::Ok
+            } else {
+                Outcome::Unknown
+            };
+            return self.leave(asked, self.why(asked), expected, evidence, otherwise);
+        }
+        self.recorder.seal_reopen(
+            &self.covers,
+            &path,
+            &seen,
+            flags & libc::O_APPEND != 0,
+            version,
+        );
+        self.go_on(asked)?;
+        if let Some(id) = self.recorder.path(&path) {
+            let op = Op::Open {
+                path: id,
+                flags: flags.cast_unsigned(),
+                mode: 0,
+                created: false,
+                truncated: empties,
+                version: Some(version),
+            };
+            let by = By::Observed(self.why(asked));
+            self.recorder.append(asked.who, by, op, Outcome::Ok);
+            self.recorder.model.written(&path, version);
+        }
+        Ok(())
+    }
+
+    fn why(&self, asked: &Asked) -> Why {
+        if asked.home { Why::Class } else { Why::Foreign }
+    }
+
+    pub(super) fn exec(
+        &mut self,
+        asked: &Asked,
+        at: &Name,
+        argv: Vec<ByteString>,
+        flags: i32,
+    ) -> Handled {
+        let object = self.object(asked, at, flags);
+        let (path, result) = match object {
+            Ok(object) => {
+                let path = resolve::by_descriptor(object.fd.as_fd(), b"");
+                let allowed = if object.seen.kind() != Kind::File {
+                    Err(Errno(libc::EACCES))
+                } else if asked.home {
+                    sys::access(sys::CWD, &path, libc::X_OK, 0)
+                } else {
+                    Ok(())
+                };
+                (Some(object.name), super::outcome(allowed))
+            }
+            Err(errno) => (self.as_given(asked, at), Outcome::Errno(errno.0)),
+        };
+        if let Some(exe) = path.and_then(|path| self.recorder.path(&path)) {
+            self.recorder.append(
+                asked.who,
+                By::Observed(Why::Class),
+                Op::Exec { exe, argv },
+                result,
+            );
+        }
+        if result == Outcome::Ok {
+            self.tasks.executed(asked.pid);
+        }
+        self.go_on(asked)
+    }
+
+    pub(super) fn read(&mut self, asked: &Asked, at: &Name, kind: Reading) -> Handled {
+        if !self.reads {
+            return self.go_on(asked);
+        }
+        let call = match kind {
+            Reading::Open => ReadCall::Open,
+            Reading::Stat => ReadCall::Stat,
+            Reading::Access => ReadCall::Access,
+            Reading::Readlink => ReadCall::Readlink,
+            Reading::Getxattr => ReadCall::Getxattr,
+            Reading::Chdir => ReadCall::Chdir,
+        };
+        let flags = if kind == Reading::Readlink {
+            libc::AT_SYMLINK_NOFOLLOW
+        } else {
+            0
+        };
+        let (path, result) = match self.object(asked, at, flags) {
+            Ok(object) => (Some(object.name), Outcome::Ok),
+            Err(errno) => (self.as_given(asked, at), Outcome::Errno(errno.0)),
+        };
+        self.go_on(asked)?;
+        if let Some(path) = path.filter(|path| self.covers.holds(path))
+            && let Some(path) = self.recorder.path(&path)
+        {
+            self.recorder.append(
+                asked.who,
+                By::Observed(Why::Class),
+                Op::Read { path, call },
+                result,
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel would say to an open for writing of a file that is there.
+fn may_open(spot: &Spot, flags: i32) -> sys::Result<()> {
+    let write = if flags & libc::O_TRUNC != 0 {
+        libc::W_OK
+    } else {
+        0
+    };
+    let mode = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => libc::R_OK | write,
+        libc::O_WRONLY => libc::W_OK,
+        _ => libc::R_OK | libc::W_OK,
+    };
+    sys::access(spot.dir.fd.as_fd(), &spot.last, mode, 0)
+}

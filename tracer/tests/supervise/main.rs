@@ -1,0 +1,67 @@
+//! The supervisor against real programs, without a semisolate.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+
+mod harness;
+
+use effigy_tracer::Options;
+use harness::Scratch;
+
+#[test]
+fn a_shell_and_its_tools() {
+    let scratch = Scratch::new();
+    let run = scratch.run(
+        "/bin/sh",
+        &[
+            "-c",
+            "echo one >f; cp f g; echo two >f; mv f h; rm g; echo three >g; mkdir d; exit 7",
+        ],
+    );
+    assert_eq!(run.status.code(), Some(7));
+    let lines: Vec<&str> = run.lines.iter().map(String::as_str).collect();
+    assert_eq!(
+        lines,
+        [
+            "open f ok o",
+            "open g ok o",
+            "open f ok o",
+            "rename f h ok p",
+            "unlink g ok p",
+            "open g ok o",
+            "mkdir d ok p"
+        ]
+    );
+    assert_eq!(run.tail, effigy_journal::Tail::Complete);
+}
+
+#[test]
+fn timing_of_many_calls() {
+    let scratch = Scratch::new();
+    let run = scratch.python("import os,time\nt=time.time()\nfor i in range(5000): os.mkdir('d'); os.rmdir('d')\nprint((time.time()-t)*1e6/10000,'us a call')");
+    run.ok();
+    assert_eq!(run.lines.len(), 10000);
+    println!("{} bytes, {:?}", run.journal_bytes, run.report);
+}
+
+#[test]
+fn reads_stop_only_when_asked_for() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.work().join("f"), "x").unwrap();
+    let code = "import os; open('f').read(); os.stat('f')";
+    let without = scratch.python(code);
+    assert!(
+        without
+            .ok()
+            .events
+            .iter()
+            .all(|event| event.op.name() != "read")
+    );
+    let with = scratch.run_with(harness::python(), &["-c", code], Options { reads: true });
+    assert!(
+        with.ok()
+            .events
+            .iter()
+            .filter(|event| event.op.name() == "read")
+            .count()
+            >= 2
+    );
+}
