@@ -1,7 +1,10 @@
 //! The end of a run: what the command did, and what to do with it.
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 
+use anyhow::Context as _;
 use effigy_journal::{Session, Store};
 use effigy_replay::{NetEffect, Selection, net_effects};
 
@@ -34,6 +37,10 @@ pub(crate) fn finish(
     let effects = net_effects(&session, &Selection::all()).cannot()?;
     session.record.effects = Some(effects.len() as u64);
     session.save_soon().cannot()?;
+    if let Some(path) = &options.trace {
+        write_trace(&session, path)
+            .with_context(|| format!("cannot write the log to {}", path.display()))?;
+    }
     if options.yes {
         if succeeded {
             return commit_whole(&mut session, options.quiet);
@@ -55,6 +62,12 @@ pub(crate) fn finish(
             Ok(())
         }
     }
+}
+
+fn write_trace(session: &Session, path: &Path) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(File::create(path)?);
+    write_whole(session, Palette::plain(), &mut out)?;
+    Ok(out.flush()?)
 }
 
 fn tell_kept(session: &Session, effects: &[NetEffect]) {

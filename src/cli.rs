@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Log(LogArgs),
     /// Show one event in full
     Show(ShowArgs),
-    /// Print a file as the session left it
+    /// Print a file as the session left it, or as of one of its events
     Cat(CatArgs),
     /// Apply a session's net effects to the real files
     Commit(CommitArgs),
@@ -99,6 +99,14 @@ pub(crate) struct RunOptions {
     /// Do not ask: keep the session (the default without a terminal)
     #[arg(short = 'n', long)]
     pub(crate) keep: bool,
+
+    /// Also write the ordered log as text to FILE
+    #[arg(short, long, value_name = "FILE", conflicts_with = "no_trace")]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Record reads too: opens for reading, stat, access, readlink, getxattr, chdir
+    #[arg(long, conflicts_with = "no_trace")]
+    pub(crate) reads: bool,
 
     /// Keep the effects only, without the ordered journal
     #[arg(long)]
@@ -266,8 +274,8 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
-    /// Name, id or unique prefix of an id
-    #[arg(value_name = "S")]
+    /// Name, id or unique prefix of an id; with @N, as of event N
+    #[arg(value_name = "S[@N]")]
     pub(crate) session: String,
 
     /// The file, relative to the current directory

@@ -28,7 +28,9 @@ impl<'a> Names<'a> {
     fn process(self, event: &Event) -> (u32, &'a OsStr) {
         self.processes
             .get(event.process)
-            .map_or((0, OsStr::new("")), |p| (p.pid, OsStr::from_bytes(p.name(self.paths))))
+            .map_or((0, OsStr::new("")), |p| {
+                (p.pid, OsStr::from_bytes(p.name(self.paths)))
+            })
     }
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn tell_notes(plan: &Plan) {
 pub(crate) fn print_steps(plan: &Plan) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for step in plan.describe() {
-        writeln!(out, "{}", escaped(&step))?;
+        writeln!(out, "{}", escaped(&step.to_string()))?;
     }
     out.flush()
 }

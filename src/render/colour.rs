@@ -58,7 +58,6 @@ impl Palette {
         !refused && !dumb
     }
 
-    #[cfg(test)]
     pub(crate) const fn plain() -> Self {
         Self { coloured: false }
     }
