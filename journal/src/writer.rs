@@ -9,13 +9,15 @@ use crate::event::{
 };
 use crate::paths::Paths;
 use crate::reader::{ReadError, Reader};
-use std::collections::HashMap;
 use std::fs::File;
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+
+mod index;
+
+use index::Index;
 
 /// A frame of records is closed when it has this many bytes.
 const FULL: usize = 64 << 10;
@@ -391,83 +393,4 @@ fn set_bit(bits: &mut Vec<u64>, path: PathId) {
         bits.resize(word + 1, 0);
     }
     bits[word] |= 1 << (path.0 % 64);
-}
-
-/// Finds paths by directory and name.
-#[derive(Debug, Default)]
-struct Index {
-    state: RandomState,
-    /// The newest path with a hash.
-    newest: HashMap<u64, u32, Identity>,
-    /// For each path the one before it with the same hash.
-    older: Vec<Option<u32>>,
-}
-
-impl Index {
-    fn of(paths: &Paths) -> Self {
-        let mut index = Self::default();
-        for number in 0..paths.len() {
-            let id = PathId(u32::try_from(number).expect("the table is limited"));
-            let hash = index.hash(paths.parent(id), paths.name(id));
-            index.insert(hash, id);
-        }
-        index
-    }
-
-    fn hash(&self, parent: Option<PathId>, name: &[u8]) -> u64 {
-        self.state.hash_one((parent, name))
-    }
-
-    fn find(
-        &self,
-        hash: u64,
-        parent: Option<PathId>,
-        name: &[u8],
-        paths: &Paths,
-    ) -> Option<PathId> {
-        let mut candidate = self.newest.get(&hash).copied();
-        while let Some(number) = candidate {
-            let id = PathId(number);
-            if paths.parent(id) == parent && paths.name(id) == name {
-                return Some(id);
-            }
-            candidate = self.older.get(number as usize).copied().flatten();
-        }
-        None
-    }
-
-    fn insert(&mut self, hash: u64, id: PathId) {
-        let older = self.newest.insert(hash, id.0);
-        self.older.push(older);
-    }
-}
-
-/// The keys are hashes already.
-#[derive(Clone, Debug, Default)]
-struct Identity;
-
-impl std::hash::BuildHasher for Identity {
-    type Hasher = IdentityHasher;
-
-    fn build_hasher(&self) -> Self::Hasher {
-        IdentityHasher(0)
-    }
-}
-
-struct IdentityHasher(u64);
-
-impl std::hash::Hasher for IdentityHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n;
-    }
 }

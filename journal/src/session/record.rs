@@ -157,7 +157,7 @@ impl Exit {
     }
 }
 
-/// What the record says of the session. Whether a recording was interrupted is found out by [`Session::status`].
+/// What the record says of the session. Whether a recording was interrupted is found out by [`Session::status`](super::Session::status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
