@@ -63,6 +63,8 @@ pub(crate) struct Supervisor {
     ended: HashMap<u32, (OwnedFd, Who)>,
     refused_uring: HashSet<u32>,
     reads: bool,
+    /// The working directory of the call at hand.
+    last_cwd: Option<(NotifId, Rc<Held>)>,
     /// The listener is at its end: no task is left that the filter binds.
     over: bool,
 }
@@ -100,6 +102,7 @@ impl Supervisor {
             ended: HashMap::new(),
             refused_uring: HashSet::new(),
             reads,
+            last_cwd: None,
             over: false,
         })
     }
@@ -438,8 +441,20 @@ impl Supervisor {
         )?)?))
     }
 
-    /// The task's working directory. Asking whether it is still the same costs a third of asking for it.
+    /// The task's working directory, asked for once a call.
     fn cwd(&mut self, asked: &Asked) -> sys::Result<Rc<Held>> {
+        match &self.last_cwd {
+            Some((id, held)) if *id == asked.id => Ok(Rc::clone(held)),
+            _ => {
+                let held = self.present_cwd(asked)?;
+                self.last_cwd = Some((asked.id, Rc::clone(&held)));
+                Ok(held)
+            }
+        }
+    }
+
+    /// The task's working directory. Asking whether it is still the same costs a third of asking for it.
+    fn present_cwd(&mut self, asked: &Asked) -> sys::Result<Rc<Held>> {
         let path = cwd_path(asked.who.tid);
         let epoch = self.epoch;
         if let Some((held, since)) = self
