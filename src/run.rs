@@ -1,5 +1,6 @@
 //! `effigy run`: from the command line to a recorded session.
 
+mod recording;
 mod refusal;
 mod signals;
 
@@ -20,6 +21,7 @@ use effigy_semisolate::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
+use nix::unistd::{Whence, lseek};
 
 use crate::after_run;
 use crate::cli::RunArgs;
@@ -27,6 +29,7 @@ use crate::failure::{Cannot as _, Failure};
 use crate::render::name::escaped;
 use crate::store;
 use crate::terminal::Terminal;
+use recording::Recording;
 use signals::Signals;
 
 /// What the command came to.
@@ -64,6 +67,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     {
         terminal.restore();
     }
+    write_after_command();
     match outcome {
         Outcome::NotStarted(error) => {
             discard(&store, session);
@@ -92,6 +96,14 @@ fn execute(
     request.environment = environment(session)?;
     request.network = !args.options.no_net;
     request.signal_mask = signals.mask_of_caller();
+    if !args.options.no_trace {
+        let recording =
+            Recording::prepare(session, identity, args.options.reads).map_err(|error| {
+                Failure::new(format!("cannot make the journal of the session: {error}"))
+            })?;
+        session.record.traced = true;
+        request.recorder = Some(Box::new(recording));
+    }
     let ready = request
         .build()
         .map_err(|error| refusal::not_built(error, &session.layers()))?;
@@ -187,6 +199,13 @@ fn finish(
     Ok(ExitCode::from(
         u8::try_from(status & 0xff).unwrap_or(u8::MAX),
     ))
+}
+
+/// A command may have opened the file behind standard error anew (`>/dev/stderr`) and written to it: what effigy says comes after
+/// that and not over it.
+fn write_after_command() {
+    // Not a regular file: nothing to move.
+    let _not_a_file = lseek(io::stderr(), 0, Whence::SeekEnd);
 }
 
 /// Whether this run has the terminal to itself. In a pipeline another program may use it, and what that did to it is its own.

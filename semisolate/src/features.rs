@@ -208,6 +208,7 @@ fn overlay(identity: Identity, scratch: &Path) -> io::Result<()> {
     };
     let (lower, upper, work) = (dir("lower")?, dir("upper")?, dir("work")?);
     let overlay = Overlay {
+        keep_links: false,
         lower: &lower,
         upper: &upper,
         work: &work,

@@ -45,7 +45,7 @@ pub use ids::Identity;
 pub use plan::{Plan, PlanError, Tree, Wishes};
 pub use record::{Recorder, World};
 pub use run::{Progress, Ready, Request, Running};
-pub use supervisor::Pump;
+pub use supervisor::{Pump, Turn};
 pub use tree::RealTree;
 pub use view::{Built, BuiltCover};
 

@@ -47,6 +47,8 @@ impl<'a> At<'a> {
 
 /// The directories of an overlay.
 pub(crate) struct Overlay<'o> {
+    /// Keep the names of a file with several together when it is copied up. Only real root can: it takes the right to open by handle.
+    pub(crate) keep_links: bool,
     pub(crate) lower: &'o OwnedFd,
     pub(crate) upper: &'o OwnedFd,
     pub(crate) work: &'o OwnedFd,
@@ -100,19 +102,22 @@ pub(crate) fn overlay(
         sys::fsconfig_set(context, c"upperdir", Some(&upper))?;
         sys::fsconfig_set(context, c"workdir", Some(&work))?;
         sys::fsconfig_set(context, c"userxattr", None)?;
+        if dirs.keep_links {
+            sys::fsconfig_set(context, c"index", Some(c"on"))?;
+        }
         let tree = sys::fsmount(context, attributes(restrictions))?;
         sys::move_mount(tree.as_fd(), to.dir, to.path)
     };
     or_classic(new, || {
-        let text = |part: &CStr| part.to_bytes().to_vec();
-        let options = [
+        let options: [&[u8]; 8] = [
             b"lowerdir=",
-            &*text(&lower),
+            lower.to_bytes(),
             b",upperdir=",
-            &*text(&upper),
+            upper.to_bytes(),
             b",workdir=",
-            &*text(&work),
+            work.to_bytes(),
             b",userxattr",
+            if dirs.keep_links { b",index=on" } else { b"" },
         ];
         let options = CString::new(options.concat())?;
         classic(

@@ -58,6 +58,8 @@ pub enum What {
 pub struct Cover {
     /// The number of the layer that takes the writes.
     pub layer: u32,
+    /// The number of the real mount that holds the directory: covers with the same one are parts of one filesystem.
+    pub mount: u32,
     /// The lower layer is a staged copy of the directory's own files, because mounts lie below the directory.
     pub staged: bool,
     /// The mount's own restrictions, kept inside.
@@ -308,6 +310,7 @@ impl Planner<'_> {
             path,
             What::Cover(Cover {
                 layer: 0,
+                mount: mount.id,
                 staged,
                 restrictions,
                 hidden: Vec::new(),

@@ -207,6 +207,17 @@ fn expect_from_init(
     }
 }
 
+/// What came of a turn of the pump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// The command runs.
+    GoOn,
+    /// The command and all its descendants have ended.
+    Ended,
+    /// The caller or init is gone: nothing is worth waiting for.
+    Abandoned,
+}
+
 /// What the supervisor must attend to while the command runs: the caller's wishes and init's reports.
 pub struct Pump<'p> {
     channel: &'p Channel,
@@ -221,11 +232,11 @@ impl Pump<'_> {
         [self.channel.as_fd(), self.init.as_fd()]
     }
 
-    /// Attends to what is waiting. True when the command and all its descendants have ended, or when the caller or init is gone.
+    /// Attends to what is waiting.
     ///
     /// # Errors
     /// The caller or init cannot be talked to.
-    pub fn turn(&mut self) -> io::Result<bool> {
+    pub fn turn(&mut self) -> io::Result<Turn> {
         let [from_caller, from_init] = ready(self.readable(), PollTimeout::ZERO)?;
         if from_caller {
             match self.channel.receive()? {
@@ -234,26 +245,26 @@ impl Pump<'_> {
                     let _gone = self.init.send(&ToInit::Signal(signal));
                 }
                 Some(_) => {}
-                None => return Ok(true),
+                None => return Ok(Turn::Abandoned),
             }
         }
         if from_init {
             match self.init.receive()? {
                 Some(FromInit::Ended(ended)) => {
                     *self.ended = Some(ended);
-                    return Ok(true);
+                    return Ok(Turn::Ended);
                 }
                 Some(message) => self.channel.send(&FromSupervisor::Command(message))?,
-                None => return Ok(true),
+                None => return Ok(Turn::Abandoned),
             }
         }
-        Ok(false)
+        Ok(Turn::GoOn)
     }
 
     fn run(mut self) -> io::Result<()> {
         loop {
             ready(self.readable(), PollTimeout::NONE)?;
-            if self.turn()? {
+            if self.turn()? != Turn::GoOn {
                 return Ok(());
             }
         }

@@ -34,6 +34,8 @@ pub struct Built {
 pub struct BuiltCover {
     /// The number of its layer.
     pub layer: u32,
+    /// The number of the real mount that holds the directory: covers with the same one are parts of one filesystem.
+    pub mount: u32,
     /// Where it is mounted, and which real directory it overlays.
     pub mount_point: PathBuf,
     /// Its lower layer is a staged copy of the directory's own files.
@@ -207,6 +209,7 @@ impl<'v> View<'v> {
         let dressed = stage::dress(&real, path, &upper, self.owner)?;
         let lower = staged.as_ref().map_or(&real, |staged| &staged.lower);
         let overlay = Overlay {
+            keep_links: self.owner.privileged,
             lower,
             upper: &upper,
             work: &work,
@@ -228,6 +231,7 @@ impl<'v> View<'v> {
         }
         self.built.covers.push(BuiltCover {
             layer: cover.layer,
+            mount: cover.mount,
             mount_point: path.to_path_buf(),
             staged: cover.staged,
             mode: dressed.mode,

@@ -80,7 +80,9 @@ fn forwarded(info: &siginfo) -> Option<i32> {
 fn is_inside(pid: u32) -> bool {
     let levels = |pid: &str| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))?;
         Some(line.split_whitespace().count())
     };
     match (levels(&pid.to_string()), levels("self")) {

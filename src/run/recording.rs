@@ -1,0 +1,144 @@
+//! The recorder of a run: what connects the semisolate's supervisor with the tracer.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use effigy_journal::writer::Writer;
+use effigy_journal::{Budget, Session, Versions};
+use effigy_semisolate::{Identity, Pump, Recorder, Turn, World};
+use effigy_tracer::{Attend, Flow, Layer, Options, Prepared, Tracer, receive_listener, supervise};
+use nix::fcntl::{OFlag, openat};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::Mode;
+
+/// Records one run into its session.
+pub(super) struct Recording {
+    prepared: Prepared,
+    /// Taken by the supervisor.
+    journal: Option<File>,
+    budget: Budget,
+    hidden: Vec<PathBuf>,
+    identity: Identity,
+    start: Instant,
+}
+
+impl Recording {
+    /// Makes the journal of `session` and builds the filter.
+    pub(super) fn prepare(session: &Session, identity: Identity, reads: bool) -> io::Result<Self> {
+        let journal = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(session.journal())?;
+        Ok(Self {
+            prepared: Tracer::prepare(Options { reads }),
+            journal: Some(journal),
+            budget: Budget::default(),
+            hidden: session.record.hidden.clone(),
+            identity,
+            start: Instant::now(),
+        })
+    }
+}
+
+impl Recorder for Recording {
+    fn arm(&self, to_supervisor: BorrowedFd<'_>) -> io::Result<()> {
+        self.prepared.arm(to_supervisor)
+    }
+
+    fn supervise(&mut self, world: World<'_>) -> io::Result<()> {
+        let World {
+            from_command,
+            init_pid,
+            outer_proc,
+            layers,
+            built,
+            mut pump,
+            ..
+        } = world;
+        if !wait_for_listener(from_command, &mut pump)? {
+            return Ok(());
+        }
+        let listener = receive_listener(from_command)?;
+        let directory =
+            |path: &str| Ok::<OwnedFd, io::Error>(openat(layers, path, NAME, Mode::empty())?);
+        let layers = built
+            .covers
+            .iter()
+            .map(|cover| {
+                Ok(Layer {
+                    number: cover.layer,
+                    mount_point: cover.mount_point.clone(),
+                    upper: directory(&format!("{}/upper", cover.layer))?,
+                    unprivileged: !self.identity.is_privileged(),
+                    filesystem: u64::from(cover.mount),
+                })
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        let journal = self
+            .journal
+            .take()
+            .ok_or_else(|| io::Error::other("the journal is in use"))?;
+        let report = supervise(effigy_tracer::World {
+            listener,
+            outer_proc: outer_proc.try_clone_to_owned()?,
+            init: init_pid.unsigned_abs(),
+            layers,
+            journal: Writer::create(journal).map_err(io::Error::other)?,
+            // Opened through the mount that holds the layers: files are linked from there, and links do not cross mounts.
+            versions: Versions::new(directory("../versions")?, self.budget, 0),
+            start: self.start,
+            options: self.prepared.options(),
+            command_caps: (self.identity == Identity::Own).then_some(0),
+            own: std::mem::take(&mut self.hidden),
+            attend: &mut Duties(&mut pump),
+        });
+        report.map(drop).map_err(io::Error::other)
+    }
+}
+
+/// How directories of the session are opened.
+const NAME: OFlag = OFlag::O_PATH
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+
+/// Waits until the command has armed its filter. False when it ended before.
+fn wait_for_listener(from_command: BorrowedFd<'_>, pump: &mut Pump<'_>) -> io::Result<bool> {
+    loop {
+        let [caller, init] = pump.readable();
+        let mut fds = [from_command, caller, init].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(nix::Error::EINTR) => continue,
+            other => other?,
+        };
+        if fds[0].any().unwrap_or(false) {
+            return Ok(true);
+        }
+        if pump.turn()? != Turn::GoOn {
+            return Ok(false);
+        }
+    }
+}
+
+/// What the supervisor does beside recording.
+struct Duties<'d, 'p>(&'d mut Pump<'p>);
+
+impl Attend for Duties<'_, '_> {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.readable().to_vec()
+    }
+
+    fn attend(&mut self) -> io::Result<Flow> {
+        Ok(match self.0.turn()? {
+            Turn::GoOn => Flow::Continue,
+            Turn::Ended => Flow::Ended,
+            Turn::Abandoned => Flow::Stop,
+        })
+    }
+}
