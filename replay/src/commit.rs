@@ -1,10 +1,25 @@
 //! Putting the net effects of a session in place.
 
-use crate::engine::ApplyError;
+use crate::engine::{self, ApplyError};
+use crate::execute;
+use crate::known::Known;
+use crate::ledger::{Ledger, Stage, plan_file};
+use crate::net::NetError;
 use crate::options::{Applied, Options, Progress};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Kind, Plan, PlanError};
+use crate::root::Root;
+use crate::scan;
 use crate::selection::Selection;
 use effigy_journal::Session;
+use std::collections::HashMap;
+use std::path::Path;
+
+mod build;
+mod check;
+mod choose;
+mod place;
+
+pub(crate) use choose::path_of;
 
 /// Plans the commit of the selected net effects and validates every step. Nothing is changed.
 ///
@@ -15,8 +30,69 @@ pub fn plan(
     selection: &Selection,
     options: &Options<'_>,
 ) -> Result<Plan, PlanError> {
-    let _ = (session, selection, options);
-    todo!()
+    let number = next_number(session)?;
+    let collapse = selection.is_all() && !options.keep && options.before.is_none();
+    let mut scanned = scan::scan(session, collapse)?;
+    if collapse && has_unseen_links(&scanned) {
+        scanned = scan::scan(session, false)?;
+    }
+    let known = Known::of(session)?;
+    let chosen = choose::choose(session, &scanned, selection, options, &known)?;
+    let store = Root::open(session.dir()).map_err(NetError::io(session.dir()))?;
+    let targets: Vec<&Path> = session
+        .record
+        .covers
+        .iter()
+        .map(|cover| cover.mount_point.as_path())
+        .collect();
+    let mut file = plan_file(&targets);
+    let notes = build::build(
+        session, &store, &scanned, chosen, options, number, &mut file,
+    )?;
+    place::check_space(&store, &scanned, &file)?;
+    Ok(Plan {
+        kind: Kind::Commit,
+        number,
+        to_copy: engine::to_copy(&file),
+        file,
+        notes,
+        stop_after: options.stop_after,
+    })
+}
+
+/// Whether a file that the real tree has too may have further names in new directories whose inside was not listed.
+fn has_unseen_links(scanned: &scan::Scanned) -> bool {
+    let mut names: HashMap<(u32, u64), (u32, u32, bool)> = HashMap::new();
+    for item in &scanned.items {
+        if let Some(upper) = item
+            .upper
+            .filter(|upper| upper.is_file() && upper.nlink > 1)
+        {
+            let entry = names
+                .entry((item.cover, upper.ino))
+                .or_insert((0, upper.nlink, false));
+            entry.0 += 1;
+            entry.2 |= item.real.is_some();
+        }
+    }
+    names
+        .into_values()
+        .any(|(seen, all, real)| real && seen < all)
+}
+
+/// The number of the next apply, unless one was interrupted.
+fn next_number(session: &Session) -> Result<u32, PlanError> {
+    let ledgers = Ledger::all(session).map_err(NetError::io(session.dir()))?;
+    for ledger in &ledgers {
+        if matches!(ledger.stage()?, Stage::Applying | Stage::Undoing(_)) {
+            return Err(PlanError::Interrupted);
+        }
+    }
+    let last = ledgers
+        .last()
+        .map_or(0, |ledger| ledger.number)
+        .max(session.record.applies);
+    Ok(last.saturating_add(1))
 }
 
 /// Carries a plan out. The session must be locked exclusively; its record is updated and saved.
@@ -28,6 +104,43 @@ pub fn apply(
     session: &mut Session,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, ApplyError> {
-    let _ = (plan, session, progress);
-    todo!()
+    execute::apply(session, plan.number, &plan.file, plan.stop_after, progress)
+}
+
+/// Plans and applies; when the filesystem refuses to move between layer and target, plans again with copies.
+///
+/// # Errors
+/// As [`plan`] and [`apply`].
+pub fn commit(
+    session: &mut Session,
+    selection: &Selection,
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Applied, CommitError> {
+    let first = plan(session, selection, options)?;
+    match apply(first, session, progress) {
+        Err(ApplyError::CrossDevice { .. }) if !options.copy => {
+            let second = plan(
+                session,
+                selection,
+                &Options {
+                    copy: true,
+                    ..*options
+                },
+            )?;
+            Ok(apply(second, session, progress)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Why a commit was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// There is no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// It failed.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
 }

@@ -1,1 +1,321 @@
-//! copy
+//! Copies that lose nothing: content with its holes, type, all attributes, hard links among what is copied.
+
+use crate::layer::{self, Marks};
+use crate::meta::{Meta, Xattrs, xattrs};
+use crate::node::{FileType, Node};
+use crate::root::{Pinned, Root, open_regular, pin};
+use crate::sys;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+/// Bytes copied between two calls of the progress function.
+const CHUNK: usize = 1 << 20;
+
+/// Why a copy stopped.
+pub(crate) struct CopyError {
+    pub(crate) action: &'static str,
+    /// Relative to the source's or target's root.
+    pub(crate) rel: Vec<u8>,
+    pub(crate) at_source: bool,
+    pub(crate) source: io::Error,
+}
+
+/// Copies between two trees.
+pub(crate) struct Copier<'a> {
+    pub(crate) from: &'a Root,
+    pub(crate) to: &'a Root,
+    /// The source is a layer: its overlay attributes and whiteouts stay behind, and what its owner cannot read is
+    /// made readable while it is read.
+    pub(crate) layer: bool,
+    /// A before-image: an owner that this user cannot give is not insisted on.
+    pub(crate) lenient: bool,
+    /// Where files with several names were copied to.
+    pub(crate) links: &'a mut HashMap<(u32, u32, u64), Vec<u8>>,
+    /// Told of every chunk; `false` stops the copy.
+    pub(crate) progress: &'a mut dyn FnMut(u64) -> bool,
+}
+
+/// Makes something readable that its owner locked, until dropped.
+struct Thawed(Option<(Pinned, u32)>);
+
+impl Drop for Thawed {
+    fn drop(&mut self) {
+        if let Some((pinned, mode)) = &self.0 {
+            // A mode that cannot be set back here is set again from the plan.
+            let _ = sys::chmod(pinned.fd.as_fd(), *mode);
+        }
+    }
+}
+
+impl Copier<'_> {
+    /// Copies `from` to `to`, which must not exist, with all that is below.
+    pub(crate) fn tree(&mut self, from: &[u8], to: &[u8]) -> Result<(), CopyError> {
+        let (a, b) = (self.from, self.to);
+        let source = a.spot(from).map_err(Self::failed("read", from, true))?;
+        let target = b
+            .spot(to)
+            .map_err(Self::failed("open the parent of", to, false))?;
+        let node =
+            sys::stat(source.dir(), &source.leaf).map_err(Self::failed("read", from, true))?;
+        self.node(
+            from,
+            to,
+            (source.dir(), &source.leaf),
+            (target.dir(), &target.leaf),
+            &node,
+        )
+    }
+
+    fn failed(
+        action: &'static str,
+        rel: &[u8],
+        at_source: bool,
+    ) -> impl FnOnce(io::Error) -> CopyError + use<> {
+        let rel = rel.to_vec();
+        move |source| CopyError {
+            action,
+            rel,
+            at_source,
+            source,
+        }
+    }
+
+    fn node(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        source: (BorrowedFd<'_>, &CStr),
+        target: (BorrowedFd<'_>, &CStr),
+        node: &Node,
+    ) -> Result<(), CopyError> {
+        let read = || Self::failed("read", from, true);
+        let make = || Self::failed("make", to, false);
+        let key = (node.dev.0, node.dev.1, node.ino);
+        if !node.is_dir() && node.nlink > 1 {
+            if let Some(first) = self.links.get(&key) {
+                let first = self.to.spot(first).map_err(make())?;
+                return sys::link(first.dir(), &first.leaf, target.0, target.1).map_err(make());
+            }
+            self.links.insert(key, to.to_vec());
+        }
+        let thawed = self.thaw(source, node).map_err(read())?;
+        let symlink = node.kind == FileType::Symlink;
+        let attributes = if symlink {
+            Ok(Xattrs::new())
+        } else {
+            xattrs(source.0, Some(source.1))
+        };
+        let mut meta = Meta::of(node, attributes.map_err(read())?);
+        meta.mtime = Some(node.mtime);
+        match node.kind {
+            FileType::Regular => self.file(from, to, source, target, node)?,
+            FileType::Directory => {
+                sys::mkdir(target.0, target.1, 0o700).map_err(make())?;
+                self.children(from, to)?;
+            }
+            FileType::Symlink => {
+                let link = sys::readlink(source.0, source.1)
+                    .and_then(|link| sys::cstring(&link))
+                    .map_err(read())?;
+                sys::symlink(&link, target.0, target.1).map_err(make())?;
+            }
+            FileType::Fifo => {
+                sys::mknod(target.0, target.1, libc::S_IFIFO | 0o600, (0, 0)).map_err(make())?
+            }
+            FileType::Socket => {
+                sys::mknod(target.0, target.1, libc::S_IFSOCK | 0o600, (0, 0)).map_err(make())?
+            }
+            FileType::Character => {
+                sys::mknod(target.0, target.1, libc::S_IFCHR | 0o600, node.rdev).map_err(make())?
+            }
+            FileType::Block => {
+                sys::mknod(target.0, target.1, libc::S_IFBLK | 0o600, node.rdev).map_err(make())?
+            }
+        }
+        drop(thawed);
+        let made = pin(target.0, target.1).map_err(make())?;
+        self.attributes(meta, &made)
+            .map_err(Self::failed("set the attributes of", to, false))
+    }
+
+    fn attributes(&self, mut meta: Meta, made: &Pinned) -> io::Result<()> {
+        match meta.set(made) {
+            Err(e) if self.lenient && e.raw_os_error() == Some(libc::EPERM) => {
+                (meta.uid, meta.gid) = (made.node.uid, made.node.gid);
+                meta.set(made)
+            }
+            // A filesystem without such attributes cannot have been given any by the command.
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                meta.xattrs.clear();
+                meta.set(made)
+            }
+            other => other,
+        }
+    }
+
+    /// Only in the session's own directory: elsewhere nothing is changed for the sake of a copy.
+    fn thaw(&self, source: (BorrowedFd<'_>, &CStr), node: &Node) -> io::Result<Thawed> {
+        let need = if node.is_dir() { 0o700 } else { 0o400 };
+        let locked = node.mode & need != need && (node.is_dir() || node.is_file());
+        if !self.layer || !locked || sys::euid() == 0 {
+            return Ok(Thawed(None));
+        }
+        let pinned = pin(source.0, source.1)?;
+        sys::chmod(pinned.fd.as_fd(), node.mode | need)?;
+        Ok(Thawed(Some((pinned, node.mode))))
+    }
+
+    fn children(&mut self, from: &[u8], to: &[u8]) -> Result<(), CopyError> {
+        let read = || Self::failed("read", from, true);
+        let dir = self.from.open_dir(from).map_err(read())?;
+        let target = self
+            .to
+            .open_dir_path(to)
+            .map_err(Self::failed("open", to, false))?;
+        let marks = if self.layer {
+            layer::marks(dir.as_fd(), None).map_err(read())?
+        } else {
+            Marks::default()
+        };
+        for entry in sys::read_dir(dir.as_fd()).map_err(read())? {
+            let below = |rel: &[u8]| [rel, b"/".as_slice(), entry.name.to_bytes()].concat();
+            let node = sys::stat(dir.as_fd(), &entry.name).map_err(Self::failed(
+                "read",
+                &below(from),
+                true,
+            ))?;
+            let whiteout = self.layer
+                && layer::is_whiteout(dir.as_fd(), &entry.name, &node, &marks)
+                    .map_err(Self::failed("read", &below(from), true))?;
+            if !whiteout {
+                let (source, made) = (
+                    (dir.as_fd(), entry.name.as_c_str()),
+                    (target.as_fd(), entry.name.as_c_str()),
+                );
+                self.node(&below(from), &below(to), source, made, &node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        source: (BorrowedFd<'_>, &CStr),
+        target: (BorrowedFd<'_>, &CStr),
+        node: &Node,
+    ) -> Result<(), CopyError> {
+        let input = open_regular(source.0, source.1, libc::O_RDONLY)
+            .map_err(Self::failed("read", from, true))?;
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let output = sys::openat(target.0, target.1, flags, 0o600)
+            .map_err(Self::failed("make", to, false))?;
+        content(&input, &output, node.size, self.progress)
+            .map_err(Self::failed("copy to", to, false))
+    }
+}
+
+/// Makes the (empty) output's content the input's: shared blocks where the filesystem can, else the data without the holes.
+pub(crate) fn content(
+    input: &OwnedFd,
+    output: &OwnedFd,
+    size: u64,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<()> {
+    if size > 0 && sys::clone_file(input.as_fd(), output.as_fd()).is_ok() {
+        return if progress(0) { Ok(()) } else { Err(stopped()) };
+    }
+    let end = i64::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut at = 0;
+    while at < end {
+        let start = match sys::seek(input.as_fd(), at, true) {
+            Ok(Some(start)) => start.min(end),
+            Ok(None) => break,
+            // A filesystem that knows no holes.
+            Err(_) => at,
+        };
+        let stop = sys::seek(input.as_fd(), start, false)
+            .ok()
+            .flatten()
+            .unwrap_or(end)
+            .clamp(start, end);
+        at = start;
+        while at < stop {
+            let want = usize::try_from(stop - at).unwrap_or(CHUNK).min(CHUNK);
+            let copied = range(input, output, at, want)?;
+            if copied == 0 {
+                // The input has become shorter; the caller's check of it will tell.
+                return truncate(output, end);
+            }
+            at += i64::try_from(copied).unwrap_or(0);
+            if !progress(copied as u64) {
+                return Err(stopped());
+            }
+        }
+    }
+    truncate(output, end)
+}
+
+/// How a copy that was told to stop ends.
+fn stopped() -> io::Error {
+    io::ErrorKind::Interrupted.into()
+}
+
+/// In the kernel where both sides allow it, else through a buffer.
+fn range(input: &OwnedFd, output: &OwnedFd, at: i64, want: usize) -> io::Result<usize> {
+    match sys::copy_range(input.as_fd(), output.as_fd(), at, want) {
+        Ok(copied) if copied > 0 => return Ok(copied),
+        Ok(_) => {}
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::ENOSPC | libc::EDQUOT | libc::EIO | libc::EFBIG)
+            ) =>
+        {
+            return Err(e);
+        }
+        Err(_) => {}
+    }
+    let mut buffer = vec![0; want];
+    let n = nix::sys::uio::pread(input, &mut buffer, at)?;
+    let mut written = 0;
+    while let Some(rest) = buffer.get(written..n).filter(|rest| !rest.is_empty()) {
+        let offset = at + i64::try_from(written).unwrap_or(0);
+        written += nix::sys::uio::pwrite(output, rest, offset)?;
+    }
+    Ok(n)
+}
+
+fn truncate(output: &OwnedFd, size: i64) -> io::Result<()> {
+    Ok(nix::unistd::ftruncate(output, size)?)
+}
+
+/// Removes what stands at `rel` with all that is below; nothing there is well. Links are removed, never followed.
+pub(crate) fn remove_tree(root: &Root, rel: &[u8]) -> io::Result<()> {
+    let Some(node) = root.find(rel)? else {
+        return Ok(());
+    };
+    if node.is_dir() {
+        let pinned = root.pin(rel)?;
+        if pinned.node.mode & 0o700 != 0o700 && sys::euid() != 0 {
+            sys::chmod(pinned.fd.as_fd(), pinned.node.mode | 0o700)?;
+        }
+        let dir = root.open_dir(rel)?;
+        for entry in sys::read_dir(dir.as_fd())? {
+            let known_file = !matches!(entry.kind, libc::DT_DIR | libc::DT_UNKNOWN);
+            if known_file {
+                sys::unlink(dir.as_fd(), &entry.name, false)?;
+            } else {
+                remove_tree(
+                    root,
+                    &[rel, b"/".as_slice(), entry.name.to_bytes()].concat(),
+                )?;
+            }
+        }
+    }
+    let spot = root.spot(rel)?;
+    sys::unlink(spot.dir(), &spot.leaf, node.is_dir())
+}

@@ -1,60 +1,455 @@
-//! The executor of plans.
+//! The executor of plans, forward and back.
+//!
+//! Order of an apply: plan written → copies prepared → their inode numbers noted → everything on disk → names switched,
+//! step by step → temporary names removed → done. Each step looks at the disk before it acts and does only what is
+//! missing, so that driving a plan that was interrupted anywhere to either end is the same as driving a fresh one.
 
+use crate::copy::{Copier, CopyError};
+use crate::ledger::{Ledger, PlanFile};
+use crate::options::{Phase, Progress};
+use crate::root::{Root, absent_is_none};
+use crate::step::{Loc, Step};
+use crate::sys;
+use effigy_journal::{Session, Timestamp};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
-/// Why an apply failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// The system refused a step. `left` says what state is left.
-    #[error("{action} {}: {source}; {left}", .path.display())]
+mod error;
+mod layers;
+mod meta;
+mod put;
+mod rewrite;
+
+pub use error::{ApplyError, Left};
+
+/// How a step ends that does not succeed.
+#[derive(Debug)]
+pub(crate) enum Fail {
     Io {
-        /// What was tried.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// The reason.
         source: io::Error,
-        /// What state is left.
-        left: Left,
     },
-    /// A path was changed between validation and its step; it was not touched.
-    #[error("apply {}: it was changed this very moment; {left}", .path.display())]
-    Raced {
-        /// The path.
-        path: PathBuf,
-        /// What state is left.
-        left: Left,
-    },
-    /// The filesystem refuses to move between the layer and the target although both are on it (quota projects,
-    /// encryption). Everything was put back: plan again with [`Options::copy`](crate::Options).
-    #[error("apply {}: the filesystem refuses to move it there; nothing was changed", .path.display())]
-    CrossDevice {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Stopped by [`Options::stop_after`](crate::Options).
-    #[error("apply: stopped by the test option")]
+    /// The path is not as it was validated; it was left as it is.
+    Raced(PathBuf),
+    /// The test option.
     Stopped,
-    /// The session's record could not be written; the real tree is as planned.
-    #[error(transparent)]
-    Record(#[from] effigy_journal::session::RecordError),
 }
 
-/// The state of the real tree after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Everything was put back.
-    Unchanged,
-    /// Putting back failed: `effigy recover` is needed.
-    Interrupted,
+/// Drives the steps of one plan.
+pub(crate) struct Engine<'a> {
+    session: Root,
+    targets: Vec<Option<Root>>,
+    pub(crate) plan: &'a PlanFile,
+    pub(crate) ledger: Ledger,
+    staged: Vec<u64>,
+    restaged: Vec<u64>,
+    /// Steps that an undo leaves alone.
+    pub(crate) skip: Vec<bool>,
+    /// The plan was interrupted, so a file may be half written.
+    pub(crate) resumed: bool,
+    stop_after: Cell<Option<u64>>,
+    progress: &'a mut dyn FnMut(Progress),
+    now: Progress,
+    links: HashMap<(u32, u32, u64), Vec<u8>>,
 }
 
-impl std::fmt::Display for Left {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::Unchanged => "nothing was changed",
-            Self::Interrupted => "the change is half done: run effigy recover",
+impl<'a> Engine<'a> {
+    /// An engine for a plan whose ledger exists.
+    pub(crate) fn new(
+        session: &Session,
+        plan: &'a PlanFile,
+        ledger: Ledger,
+        stop_after: Option<u64>,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Result<Self, Fail> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Fail::Io {
+                action: "open",
+                path,
+                source,
+            }
+        };
+        let steps = plan.steps.len();
+        let staged = ledger
+            .inodes("staged", steps)
+            .map_err(failed(&ledger.dir))?
+            .unwrap_or_else(|| vec![0; steps]);
+        let restaged = ledger
+            .inodes("restaged", steps)
+            .map_err(failed(&ledger.dir))?
+            .unwrap_or_else(|| vec![0; steps]);
+        let mut targets = Vec::new();
+        for (index, path) in plan.targets.iter().enumerate() {
+            let path = Path::new(OsStr::from_bytes(path));
+            let used = plan
+                .steps
+                .iter()
+                .any(|s| matches!(s.target(), Some(Loc::Target(n, _)) if *n as usize == index));
+            targets.push(if used {
+                Some(Root::open(path).map_err(failed(path))?)
+            } else {
+                None
+            });
+        }
+        let skip = ledger.inodes("skip", steps).map_err(failed(&ledger.dir))?;
+        let skip = skip.map_or_else(
+            || vec![false; steps],
+            |skip| skip.iter().map(|&s| s != 0).collect(),
+        );
+        let now = Progress {
+            phase: Phase::Preparing,
+            done: 0,
+            total: 0,
+            copied: 0,
+            to_copy: to_copy(plan),
+        };
+        Ok(Self {
+            session: Root::open(session.dir()).map_err(failed(session.dir()))?,
+            targets,
+            plan,
+            ledger,
+            staged,
+            restaged,
+            skip,
+            resumed: false,
+            stop_after: Cell::new(stop_after),
+            progress,
+            now,
+            links: HashMap::new(),
         })
+    }
+
+    /// The root and the path below it.
+    fn place<'l>(&self, loc: &'l Loc) -> Result<(&Root, &'l [u8]), Fail> {
+        match loc {
+            Loc::Session(rel) => Ok((&self.session, rel)),
+            Loc::Target(n, rel) => match self.targets.get(*n as usize) {
+                Some(Some(root)) => Ok((root, rel)),
+                _ => Err(Fail::Raced(PathBuf::from(OsStr::from_bytes(rel)))),
+            },
+        }
+    }
+
+    fn path(&self, loc: &Loc) -> PathBuf {
+        self.place(loc).map_or_else(
+            |_| PathBuf::from(OsStr::from_bytes(loc.rel())),
+            |(root, rel)| root.display(rel),
+        )
+    }
+
+    fn failed(&self, action: &'static str, loc: &Loc) -> impl FnOnce(io::Error) -> Fail + use<> {
+        let path = self.path(loc);
+        move |source| match source.raw_os_error() {
+            // A parent has become a link, a mount or something else while we were at work.
+            Some(libc::ELOOP | libc::ENOTDIR) => Fail::Raced(path),
+            _ => Fail::Io {
+                action,
+                path,
+                source,
+            },
+        }
+    }
+
+    /// Counts a change of the disk; the tests stop here.
+    fn changed(&self) -> Result<(), Fail> {
+        let left = self.stop_after.get().map(|n| n.saturating_sub(1));
+        self.stop_after.set(left);
+        if left == Some(0) {
+            Err(Fail::Stopped)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn report(&mut self, phase: Phase, done: usize) {
+        self.now.phase = phase;
+        self.now.done = done as u64;
+        self.now.total = self.plan.steps.len() as u64;
+        (self.progress)(self.now);
+    }
+
+    /// Bytes copied so far.
+    pub(crate) fn copied(&self) -> u64 {
+        self.now.copied
+    }
+
+    /// Copies a tree between two places.
+    fn copy(&mut self, from: &Loc, to: &Loc, layer: bool, lenient: bool) -> Result<(), Fail> {
+        let mut links = std::mem::take(&mut self.links);
+        let stop = &self.stop_after;
+        let mut now = self.now;
+        let result = {
+            let (source, from_rel) = self.place(from)?;
+            let (target, to_rel) = self.place(to)?;
+            let mut alone = HashMap::new();
+            let (source, target) = (reopened(source)?, reopened(target)?);
+            let mut progress = |bytes: u64| {
+                now.copied += bytes;
+                (self.progress)(now);
+                stop.set(stop.get().map(|n| n.saturating_sub(1)));
+                stop.get() != Some(0)
+            };
+            // Names of one file stay names of one file among all that is staged; a before-image stands for itself.
+            let links = if lenient { &mut alone } else { &mut links };
+            let mut copier = Copier {
+                from: &source,
+                to: &target,
+                layer,
+                lenient,
+                links,
+                progress: &mut progress,
+            };
+            copier
+                .tree(from_rel, to_rel)
+                .map_err(|e| copy_failed(e, &source, &target))
+        };
+        self.links = links;
+        self.now = now;
+        match result {
+            Err(_) if self.stop_after.get() == Some(0) => Err(Fail::Stopped),
+            other => other,
+        }
+    }
+
+    /// Makes all copies, then brings everything to disk.
+    pub(crate) fn prepare(&mut self) -> Result<(), Fail> {
+        let plan = self.plan;
+        for (index, step) in plan.steps.iter().enumerate() {
+            match step {
+                Step::Put(put) => self.prepare_put(index, put)?,
+                Step::Rewrite(rewrite) => self.prepare_rewrite(rewrite)?,
+                _ => {}
+            }
+            self.report(Phase::Preparing, index + 1);
+        }
+        let noted = self.ledger.note_inodes("staged", &self.staged);
+        noted.map_err(self.failed(
+            "write the ledger in",
+            &Loc::Session(self.ledger.rel("staged")),
+        ))?;
+        self.changed()?;
+        self.sync(true)
+    }
+
+    /// Takes every step forward.
+    pub(crate) fn forward(&mut self) -> Result<(), Fail> {
+        let plan = self.plan;
+        for (index, step) in plan.steps.iter().enumerate() {
+            if !self.skip[index] {
+                match step {
+                    Step::Put(put) => self.put_forward(index, put)?,
+                    Step::Meta(meta) => self.meta_forward(meta)?,
+                    Step::Rewrite(rewrite) => self.rewrite_forward(rewrite)?,
+                    layer => self.layer_forward(layer)?,
+                }
+            }
+            self.report(Phase::Switching, index + 1);
+        }
+        Ok(())
+    }
+
+    /// Repeats what a power loss may have torn although it looks complete.
+    pub(crate) fn repeat_rewrites(&mut self) -> Result<(), Fail> {
+        let plan = self.plan;
+        for step in &plan.steps {
+            if let Step::Rewrite(rewrite) = step {
+                self.rewrite_forward(rewrite)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the copies that taking back needs.
+    pub(crate) fn prepare_back(&mut self) -> Result<(), Fail> {
+        let plan = self.plan;
+        let noted = self.ledger.inodes("restaged", plan.steps.len());
+        if noted
+            .map_err(self.failed("read", &Loc::Session(self.ledger.rel("restaged"))))?
+            .is_some()
+        {
+            return Ok(());
+        }
+        let mut any = false;
+        for (index, step) in plan.steps.iter().enumerate() {
+            if let Step::Put(put) = step
+                && !self.skip[index]
+            {
+                any |= self.restage(index, put)?;
+            }
+            self.report(Phase::Preparing, index + 1);
+        }
+        if any {
+            let noted = self.ledger.note_inodes("restaged", &self.restaged);
+            noted.map_err(self.failed(
+                "write the ledger in",
+                &Loc::Session(self.ledger.rel("restaged")),
+            ))?;
+            self.changed()?;
+            self.sync(true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes every step back, the last first. What somebody else has changed is left alone and returned.
+    pub(crate) fn back(&mut self) -> Result<Vec<PathBuf>, Fail> {
+        let plan = self.plan;
+        let mut left = Vec::new();
+        for (done, (index, step)) in plan.steps.iter().enumerate().rev().enumerate() {
+            if !self.skip[index] {
+                let result = match step {
+                    Step::Put(put) => self.put_back(index, put),
+                    Step::Meta(meta) => self.meta_back(meta),
+                    Step::Rewrite(rewrite) => self.rewrite_back(rewrite),
+                    layer => self.layer_back(layer),
+                };
+                match result {
+                    Err(Fail::Raced(path)) => left.push(path),
+                    other => other?,
+                }
+            }
+            self.report(Phase::Switching, done + 1);
+        }
+        Ok(left)
+    }
+
+    /// Removes the temporary names. `back`: those that taking back has left.
+    pub(crate) fn finish(&mut self, back: bool) -> Result<(), Fail> {
+        let plan = self.plan;
+        if plan
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Put(put) if put.copied))
+        {
+            self.sync(false)?;
+        }
+        for (index, step) in plan.steps.iter().enumerate() {
+            if let Step::Put(put) = step {
+                self.finish_put(put, back)?;
+            }
+            self.report(Phase::Finishing, index + 1);
+        }
+        Ok(())
+    }
+
+    /// Whether every step is taken.
+    pub(crate) fn is_complete(&mut self) -> Result<bool, Fail> {
+        for (index, step) in self.plan.steps.iter().enumerate() {
+            let complete = match step {
+                Step::Put(put) => self.is_put_complete(index, put)?,
+                Step::Meta(meta) => self.is_meta_complete(meta)?,
+                Step::Rewrite(rewrite) => self.is_rewrite_complete(rewrite)?,
+                _ => true,
+            };
+            if !complete {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Brings the filesystems of the session and, where copies were made or files written there, of the targets to disk.
+    pub(crate) fn sync(&mut self, session: bool) -> Result<(), Fail> {
+        self.report(Phase::Syncing, 0);
+        let mut roots: Vec<&Root> = Vec::new();
+        if session {
+            roots.push(&self.session);
+        }
+        for step in &self.plan.steps {
+            let copies = match step {
+                Step::Put(put) => put.copied,
+                Step::Rewrite(_) | Step::Meta(_) => true,
+                _ => false,
+            };
+            if copies && let Some(loc) = step.target() {
+                let (root, _) = self.place(loc)?;
+                if !roots.iter().any(|r| r.node().dev == root.node().dev) {
+                    roots.push(root);
+                }
+            }
+        }
+        for root in roots {
+            // syncfs needs a descriptor that is really open.
+            let synced = root
+                .open_dir(b"")
+                .and_then(|dir| sys::sync_filesystem(std::os::fd::AsFd::as_fd(&dir)));
+            match synced {
+                // A root that may be passed but not read (mode 0711) cannot be opened for this; the kernel flushes in its own time.
+                Err(e) if e.raw_os_error() != Some(libc::EACCES) => {
+                    return Err(Fail::Io {
+                        action: "bring to disk",
+                        path: root.path().to_owned(),
+                        source: e,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a mark with the present time, which no stamp given so far is later than. (Stamps come from the coarse clock
+    /// or, since Linux 6.13, at times from the precise one.)
+    pub(crate) fn mark(&mut self, name: &str) -> Result<(), Fail> {
+        let marked = self.ledger.mark(name, Timestamp::now());
+        marked.map_err(self.failed("write the ledger in", &Loc::Session(self.ledger.rel(name))))?;
+        self.changed()
+    }
+
+    /// What stands at a place; `None` also when a parent is missing.
+    fn find(&self, loc: &Loc) -> Result<Option<crate::node::Node>, Fail> {
+        let (root, rel) = self.place(loc)?;
+        root.find(rel).map_err(self.failed("look at", loc))
+    }
+
+    fn exists(&self, loc: &Loc) -> Result<bool, Fail> {
+        let (root, rel) = self.place(loc)?;
+        absent_is_none(root.find(rel))
+            .map(|found| found.flatten().is_some())
+            .map_err(self.failed("look at", loc))
+    }
+}
+
+/// Bytes a plan copies.
+pub(crate) fn to_copy(plan: &PlanFile) -> u64 {
+    let bytes = plan.steps.iter().map(|step| match step {
+        Step::Put(put) => {
+            let new = put
+                .new
+                .as_ref()
+                .filter(|new| matches!(new.source, crate::step::Source::Copy(_)));
+            let old = put.old.filter(|_| put.copied);
+            new.map_or(0, |new| new.node.size) + old.map_or(0, |old| old.size)
+        }
+        Step::Rewrite(rewrite) => rewrite.old.size + rewrite.new.size,
+        _ => 0,
+    });
+    bytes.sum()
+}
+
+/// A second handle of the same directory, so that progress can be told while it is in use.
+fn reopened(root: &Root) -> Result<Root, Fail> {
+    root.try_clone().map_err(|source| Fail::Io {
+        action: "open",
+        path: root.path().to_owned(),
+        source,
+    })
+}
+
+fn copy_failed(e: CopyError, source: &Root, target: &Root) -> Fail {
+    let path = if e.at_source {
+        source.display(&e.rel)
+    } else {
+        target.display(&e.rel)
+    };
+    Fail::Io {
+        action: e.action,
+        path,
+        source: e.source,
     }
 }

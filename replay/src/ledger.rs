@@ -1,1 +1,301 @@
-//! ledger
+//! What is kept of an apply: `apply/<k>/` in the session's directory.
+//!
+//! ```text
+//! plan       the steps; from here on there is something to recover
+//! staged     inode numbers of the copies that were prepared; without it no name has been changed
+//! before/    what was replaced or removed
+//! done       every step is taken
+//! undoing    an undo has begun
+//! restaged   inode numbers of the copies an undo prepared; without it the undo has changed no name
+//! undone     everything was taken back (also: an interrupted apply was rolled back)
+//! ```
+//! A mark holds the time until which the changes of real files are effigy's own. A mark that is not whole does not count.
+
+use crate::net::NetError;
+use crate::step::{Loc, Step};
+use effigy_journal::{Session, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The format of plan files this effigy writes and reads.
+const FORMAT: u32 = 1;
+
+/// The largest plan that is read: 2 GiB, some ten million steps.
+const MAX_PLAN: usize = 2 << 30;
+
+/// The plan as it stands on disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PlanFile {
+    pub(crate) format: u32,
+    /// The absolute paths of the target roots, by cover.
+    pub(crate) targets: Vec<Vec<u8>>,
+    pub(crate) steps: Vec<Step>,
+    /// Targets of steps that overwrite a conflict: after an undo the conflict is there again.
+    pub(crate) overwritten: Vec<Loc>,
+}
+
+/// How far an apply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// No plan was written: nothing has happened.
+    Nothing,
+    Applying,
+    Applied(Timestamp),
+    Undoing(Timestamp),
+    Undone(Timestamp),
+}
+
+/// One apply's directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    pub(crate) number: u32,
+    pub(crate) dir: PathBuf,
+}
+
+impl Ledger {
+    /// The directory of the k-th apply.
+    pub(crate) fn new(session: &Session, number: u32) -> Self {
+        Self {
+            number,
+            dir: session.apply(number),
+        }
+    }
+
+    /// All applies of a session, the first first.
+    pub(crate) fn all(session: &Session) -> io::Result<Vec<Self>> {
+        let entries = match fs::read_dir(session.dir().join("apply")) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(e),
+        };
+        let mut numbers = Vec::new();
+        for entry in entries {
+            numbers.extend(
+                entry?
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse::<u32>().ok()),
+            );
+        }
+        numbers.sort_unstable();
+        Ok(numbers
+            .into_iter()
+            .map(|number| Self::new(session, number))
+            .collect())
+    }
+
+    /// The path of the directory relative to the session's.
+    pub(crate) fn rel(&self, name: &str) -> Vec<u8> {
+        format!("apply/{}/{name}", self.number).into_bytes()
+    }
+
+    /// Makes the directory and writes the plan, whole or not at all. It reaches the disk with the next sync.
+    pub(crate) fn create(&self, plan: &PlanFile) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder
+            .mode(0o700)
+            .recursive(true)
+            .create(self.dir.join("before"))?;
+        let config = bincode::config::standard();
+        let bytes = bincode::serde::encode_to_vec(plan, config).map_err(io::Error::other)?;
+        self.write("plan", &bytes)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.dir.join(format!("{name}.new"));
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(&(bytes.len() as u64).to_le_bytes())?;
+        file.write_all(bytes)?;
+        file.write_all(&crc(bytes).to_le_bytes())?;
+        file.sync_data()?;
+        fs::rename(&temporary, self.dir.join(name))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let path = self.dir.join(name);
+        let bytes = match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_file() && meta.len() <= MAX_PLAN as u64 => fs::read(&path)?,
+            Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
+            return Ok(None);
+        };
+        let Some((body, check)) = rest.split_last_chunk::<4>() else {
+            return Ok(None);
+        };
+        let whole = u64::from_le_bytes(*head) == body.len() as u64
+            && u32::from_le_bytes(*check) == crc(body);
+        Ok(whole.then(|| body.to_vec()))
+    }
+
+    /// The plan; `None` when it was never wholly written.
+    pub(crate) fn plan(&self) -> Result<Option<PlanFile>, NetError> {
+        let path = self.dir.join("plan");
+        let Some(bytes) = self.read("plan").map_err(NetError::io(&path))? else {
+            return Ok(None);
+        };
+        let damaged = |reason: String| NetError::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        let config = bincode::config::standard().with_limit::<MAX_PLAN>();
+        let (plan, _) = bincode::serde::decode_from_slice::<PlanFile, _>(&bytes, config)
+            .map_err(|e| damaged(e.to_string()))?;
+        if plan.format != FORMAT {
+            return Err(damaged(format!(
+                "it has format {}, this effigy reads {FORMAT}",
+                plan.format
+            )));
+        }
+        let inside = plan
+            .steps
+            .iter()
+            .all(|step| is_inside(step, plan.targets.len()));
+        if inside {
+            Ok(Some(plan))
+        } else {
+            Err(damaged("a path in it leads outside".into()))
+        }
+    }
+
+    /// Where an apply stands.
+    pub(crate) fn stage(&self) -> Result<Stage, NetError> {
+        let exists = |name: &str| self.dir.join(name).exists();
+        if !exists("plan") {
+            return Ok(Stage::Nothing);
+        }
+        if let Some(time) = self.time("undone")? {
+            return Ok(Stage::Undone(time));
+        }
+        Ok(match self.time("done")? {
+            Some(time) if self.time("undoing")?.is_some() => Stage::Undoing(time),
+            Some(time) => Stage::Applied(time),
+            None => Stage::Applying,
+        })
+    }
+
+    /// Whether an undo has put copies in place.
+    pub(crate) fn has_restaged(&self) -> bool {
+        self.dir.join("restaged").exists()
+    }
+
+    fn time(&self, name: &str) -> Result<Option<Timestamp>, NetError> {
+        let bytes = self.read(name).map_err(NetError::io(self.dir.join(name)))?;
+        Ok(bytes.and_then(|b| {
+            b.first_chunk::<8>()
+                .map(|b| Timestamp(i64::from_le_bytes(*b)))
+        }))
+    }
+
+    /// Sets a mark.
+    pub(crate) fn mark(&self, name: &str, time: Timestamp) -> io::Result<()> {
+        self.write(name, &time.0.to_le_bytes())
+    }
+
+    /// Takes a mark away.
+    pub(crate) fn unmark(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.dir.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes inode numbers, one a step, 0 for none.
+    pub(crate) fn note_inodes(&self, name: &str, inodes: &[u64]) -> io::Result<()> {
+        self.write(
+            name,
+            &inodes
+                .iter()
+                .flat_map(|ino| ino.to_le_bytes())
+                .collect::<Vec<u8>>(),
+        )
+    }
+
+    /// The inode numbers noted; `None` when they never were.
+    pub(crate) fn inodes(&self, name: &str, steps: usize) -> io::Result<Option<Vec<u64>>> {
+        let Some(bytes) = self.read(name)? else {
+            return Ok(None);
+        };
+        let (words, rest) = bytes.as_chunks::<8>();
+        let whole = words.len() == steps && rest.is_empty();
+        Ok(whole.then(|| words.iter().map(|w| u64::from_le_bytes(*w)).collect()))
+    }
+}
+
+/// A plan from disk names places below its roots only.
+fn is_inside(step: &Step, targets: usize) -> bool {
+    use crate::step::Source;
+    let rel =
+        |rel: &[u8]| !rel.starts_with(b"/") && !rel.split(|&b| b == b'/').any(|name| name == b"..");
+    let loc =
+        |loc: &Loc| rel(loc.rel()) && !matches!(loc, Loc::Target(n, _) if *n as usize >= targets);
+    match step {
+        Step::Strip { at, .. }
+        | Step::Whiteout { at }
+        | Step::Unwhiteout { at }
+        | Step::Transparent { at, .. } => rel(at),
+        Step::Put(put) => {
+            let source = put.new.as_ref().is_none_or(|new| match &new.source {
+                Source::Move | Source::Directory(_) => true,
+                Source::Copy(from) => rel(from),
+                Source::Link(from) => loc(from),
+            });
+            source && loc(&put.target) && loc(&put.hold) && put.archive.as_ref().is_none_or(loc)
+        }
+        Step::Meta(meta) => loc(&meta.target),
+        Step::Rewrite(rewrite) => {
+            loc(&rewrite.target) && rel(&rewrite.source) && rel(&rewrite.archive)
+        }
+    }
+}
+
+/// CRC-32C, bit by bit over a table made once.
+fn crc(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut c = i;
+            let mut bit = 0;
+            while bit < 8 {
+                c = if c & 1 == 1 {
+                    (c >> 1) ^ 0x82f6_3b78
+                } else {
+                    c >> 1
+                };
+                bit += 1;
+            }
+            table[i as usize] = c;
+            i += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |c, &b| {
+        TABLE[((c ^ u32::from(b)) & 0xff) as usize] ^ (c >> 8)
+    })
+}
+
+/// A plan file for these roots.
+pub(crate) fn plan_file(targets: &[&Path]) -> PlanFile {
+    use std::os::unix::ffi::OsStrExt as _;
+    let targets = targets
+        .iter()
+        .map(|path| path.as_os_str().as_bytes().to_vec())
+        .collect();
+    PlanFile {
+        format: FORMAT,
+        targets,
+        ..PlanFile::default()
+    }
+}

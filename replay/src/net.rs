@@ -1,9 +1,13 @@
 //! The net effects of a session: what its layers would change in the real tree.
 
+use crate::commit::path_of;
+use crate::conflict::Reason;
 use crate::node::Node;
+use crate::scan::{self, Item, What};
 use crate::selection::Selection;
 use crate::step::Loc;
 use effigy_journal::Session;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// What became of a path.
@@ -93,6 +97,87 @@ impl NetError {
 /// # Errors
 /// When a layer or a real directory cannot be read.
 pub fn net_effects(session: &Session, selection: &Selection) -> Result<Vec<NetEffect>, NetError> {
-    let _ = (session, selection);
-    todo!()
+    let scanned = scan::scan(session, false)?;
+    let sources: HashSet<usize> = scanned
+        .items
+        .iter()
+        .filter_map(|item| renamed(&scanned.items, item))
+        .collect();
+    let mut effects = Vec::with_capacity(scanned.items.len());
+    for (index, item) in scanned.items.iter().enumerate() {
+        if sources.contains(&index) {
+            continue;
+        }
+        let source =
+            renamed(&scanned.items, item).map(|source| path_of(session, &scanned.items[source]));
+        let Some(change) = change(item, source) else {
+            continue;
+        };
+        let path = path_of(session, item);
+        // The former name of a file chooses it too.
+        let chosen = match &change {
+            Change::Renamed { from } => selection.contains(&path) | selection.contains(from),
+            _ => selection.contains(&path),
+        };
+        if chosen {
+            effects.push(effect(session, &scanned.items, item, path, change));
+        }
+    }
+    effects.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
+    Ok(effects)
+}
+
+/// The item that this one was, when only its name has changed.
+fn renamed(items: &[Item], item: &Item) -> Option<usize> {
+    let source = item.renamed_from?;
+    let (upper, real) = (item.upper?, items.get(source)?.real?);
+    upper.looks_like(&real).then_some(source)
+}
+
+fn change(item: &Item, renamed_from: Option<PathBuf>) -> Option<Change> {
+    Some(match &item.what {
+        What::Added | What::Missing => {
+            renamed_from.map_or(Change::Added, |from| Change::Renamed { from })
+        }
+        What::Deleted => Change::Deleted,
+        What::Content => Change::Content,
+        What::Metadata => Change::Metadata,
+        What::TypeChanged => Change::TypeChanged,
+        // A directory that lost its place is no effect; what lies below is.
+        What::Blocked(Reason::ParentGone { .. } | Reason::ParentReplaced { .. })
+        | What::Linked
+        | What::Merged => return None,
+        What::Blocked(_) if item.upper.is_none() => Change::Deleted,
+        What::Blocked(_) => Change::Content,
+    })
+}
+
+fn effect(
+    session: &Session,
+    items: &[Item],
+    item: &Item,
+    path: PathBuf,
+    change: Change,
+) -> NetEffect {
+    let former = item
+        .renamed_from
+        .filter(|_| matches!(change, Change::Renamed { .. }));
+    let before_item = former.and_then(|source| items.get(source)).unwrap_or(item);
+    let layer = session
+        .record
+        .covers
+        .get(item.cover as usize)
+        .map_or(0, |cover| cover.layer);
+    let upper = || Loc::Session([format!("layers/{layer}/upper/").as_bytes(), &item.rel].concat());
+    NetEffect {
+        path,
+        change,
+        before: before_item.real,
+        after: item.upper,
+        applied: None,
+        before_at: before_item
+            .real
+            .map(|_| Loc::Target(before_item.cover, before_item.rel.clone())),
+        after_at: item.upper.map(|_| upper()),
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::node::Time;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is done with a path that somebody else has changed meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +44,13 @@ pub trait Before {
     /// Whether the file now at `path` is the one that stood there before, changed in place (`Some(true)`), or another
     /// one that took its name (`Some(false)`). It matters for a file with several hard links.
     fn changed_in_place(&self, path: &Path) -> Option<bool>;
+
+    /// The name that the new file at `path` had before the session, when it was renamed. Without it a renamed file that
+    /// has other hard links is put in place as a file of its own.
+    fn former_name(&self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
 }
 
 /// How to plan and apply.

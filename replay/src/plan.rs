@@ -1,7 +1,10 @@
 //! A validated plan: what would be done, step by step.
 
 use crate::conflict::Conflict;
+use crate::known::absolute;
+use crate::ledger::PlanFile;
 use crate::net::NetError;
+use crate::step::{Source, Step};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -44,29 +47,42 @@ impl fmt::Display for Note {
     }
 }
 
+/// What a plan is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Commit,
+    /// Takes back; the steps that are left alone.
+    Undo(Vec<bool>),
+}
+
 /// What would be done.
 #[derive(Debug)]
 pub struct Plan {
+    pub(crate) kind: Kind,
+    pub(crate) number: u32,
+    pub(crate) file: PlanFile,
     pub(crate) notes: Vec<Note>,
+    pub(crate) to_copy: u64,
+    pub(crate) stop_after: Option<u64>,
 }
 
 impl Plan {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        todo!()
+        self.file.steps.is_empty()
     }
 
     /// The number of steps.
     #[must_use]
     pub fn len(&self) -> usize {
-        todo!()
+        self.file.steps.len()
     }
 
     /// Bytes that will be copied, at most.
     #[must_use]
     pub fn to_copy(&self) -> u64 {
-        todo!()
+        self.to_copy
     }
 
     /// What the user should be told.
@@ -75,10 +91,76 @@ impl Plan {
         &self.notes
     }
 
-    /// Each step in words, for `--dry-run`; exactly what would be done. Names are as they are: escape them for a terminal.
-    pub fn describe(&self) -> impl Iterator<Item = String> + '_ {
-        std::iter::empty()
+    /// Each step that changes the real tree in words and its path, for `--dry-run`; exactly what would be done.
+    pub fn describe(&self) -> impl Iterator<Item = Description> + '_ {
+        let steps: Box<dyn Iterator<Item = (usize, &Step)>> = match &self.kind {
+            Kind::Commit => Box::new(self.file.steps.iter().enumerate()),
+            Kind::Undo(_) => Box::new(self.file.steps.iter().enumerate().rev()),
+        };
+        steps.filter_map(|(index, step)| {
+            let back = match &self.kind {
+                Kind::Commit => false,
+                Kind::Undo(skip) if skip.get(index) == Some(&true) => return None,
+                Kind::Undo(_) => true,
+            };
+            let path = absolute(&self.file, step.target()?)?;
+            Some(Description {
+                action: words(step, back)?,
+                path,
+            })
+        })
     }
+}
+
+/// One step in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// What is done.
+    pub action: String,
+    /// To which real path.
+    pub path: PathBuf,
+}
+
+impl fmt::Display for Description {
+    /// The name stands as it is: escape it for a terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.action, self.path.display())
+    }
+}
+
+fn words(step: &Step, back: bool) -> Option<String> {
+    Some(match step {
+        Step::Put(put) => {
+            let how = match put.new.as_ref().map(|new| &new.source) {
+                Some(Source::Copy(_)) => "copy",
+                Some(Source::Link(_)) => "link",
+                Some(Source::Directory(_)) => "make",
+                _ => "move",
+            };
+            match (&put.old, &put.new, back) {
+                (None, Some(new), false) if new.tree => {
+                    format!("{how} new {} and all below it to", new.node.kind)
+                }
+                (None, Some(new), false) => format!("{how} new {} to", new.node.kind),
+                (Some(old), Some(new), false) if old.kind == new.node.kind => {
+                    format!("replace {} ({how})", old.kind)
+                }
+                (Some(old), Some(new), false) => {
+                    format!("replace {} by {} ({how})", old.kind, new.node.kind)
+                }
+                (Some(old), None, false) => format!("remove {}", old.kind),
+                (None, Some(new), true) => format!("take away {}", new.node.kind),
+                (Some(old), _, true) => format!("restore {}", old.kind),
+                (None, None, _) => return None,
+            }
+        }
+        Step::Meta(meta) if meta.aid => return None,
+        Step::Meta(_) if back => "restore attributes of".into(),
+        Step::Meta(_) => "set attributes of".into(),
+        Step::Rewrite(_) if back => "restore, in place, file".into(),
+        Step::Rewrite(_) => "write, in place, file".into(),
+        _ => return None,
+    })
 }
 
 /// Why there is no plan. Nothing has been changed.

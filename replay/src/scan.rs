@@ -1,1 +1,786 @@
-//! scan
+//! Layers against the real tree: every path that differs, parents before children.
+
+use crate::conflict::Reason;
+use crate::layer::{self, Attributes, Marks, Origin};
+use crate::ledger::Ledger;
+use crate::meta::xattrs;
+use crate::net::NetError;
+use crate::node::{FileType, Node};
+use crate::root::{Root, absent_is_none, open_regular};
+use crate::sys::{self, Entry};
+use effigy_journal::Session;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+mod compare;
+mod origins;
+
+/// Directories deeper than this are refused: no program can name what lies in them.
+const MAX_DEPTH: usize = 1900;
+
+/// How a path differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// New.
+    Added,
+    /// It was copied up, and the real one is gone.
+    Missing,
+    /// Whited out, or below something that is.
+    Deleted,
+    /// Another content.
+    Content,
+    /// Other attributes only.
+    Metadata,
+    /// Another type.
+    TypeChanged,
+    /// No difference, but the layer has several names of this file.
+    Linked,
+    /// A directory that is merged and opaque; no difference of its own.
+    Merged,
+    /// It cannot be compared or applied.
+    Blocked(Reason),
+}
+
+/// Something inside a new directory that must not reach the real tree.
+#[derive(Clone, Debug)]
+pub(crate) enum Inner {
+    /// Overlay attributes; the mode of the file that has them.
+    Strip {
+        rel: Vec<u8>,
+        ino: u64,
+        mode: u32,
+        attributes: Attributes,
+    },
+    /// A whiteout.
+    Whiteout { rel: Vec<u8> },
+}
+
+/// One path that differs.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    /// Index of the cover, which is that of its target root.
+    pub(crate) cover: u32,
+    /// Relative to the mount point.
+    pub(crate) rel: Vec<u8>,
+    pub(crate) what: What,
+    pub(crate) upper: Option<Node>,
+    pub(crate) real: Option<Node>,
+    /// The item of the parent directory when that is added, deleted or of another type.
+    pub(crate) parent: Option<usize>,
+    /// One past the last item below this one.
+    pub(crate) end: usize,
+    /// The upper directory hides the real one.
+    pub(crate) opaque: bool,
+    /// Real names in an opaque directory that the upper does not have.
+    pub(crate) unlisted: Vec<Vec<u8>>,
+    /// Overlay attributes of this very path.
+    pub(crate) attributes: Attributes,
+    pub(crate) origin: Option<Origin>,
+    /// What lies inside and must not reach the real tree. Only on directories that are new.
+    pub(crate) inner: Vec<Inner>,
+    /// The deleted item that this file was before.
+    pub(crate) renamed_from: Option<usize>,
+    /// A path that `--hide` took away from the command.
+    pub(crate) hidden: bool,
+}
+
+impl Item {
+    /// Whether the step that takes its parent along takes it along too.
+    pub(crate) fn is_top(&self) -> bool {
+        self.parent.is_none()
+    }
+}
+
+/// Everything that differs in all layers.
+pub(crate) struct Scanned {
+    pub(crate) items: Vec<Item>,
+    /// The real trees, by cover.
+    pub(crate) targets: Vec<Option<Root>>,
+}
+
+/// Scans all layers. With `collapse` the inside of new directories is not listed.
+pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetError> {
+    let mut items = Vec::new();
+    let mut targets = Vec::new();
+    for (index, cover) in session.record.covers.iter().enumerate() {
+        let path = session.upper(cover.layer);
+        let upper = match Root::open(&path) {
+            Ok(root) => root,
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
+                targets.push(Root::open(&cover.mount_point).ok());
+                continue;
+            }
+            Err(e) => return Err(NetError::io(&path)(e)),
+        };
+        let target = Root::open(&cover.mount_point);
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let hidden = hidden_below(&session.record.hidden, &cover.mount_point);
+        let mut walk = Walk {
+            upper: &upper,
+            target: None,
+            cover: index,
+            hidden,
+            collapse,
+            items,
+            depth: 0,
+        };
+        let gone = match &target {
+            Ok(root) => {
+                walk.target = Some(root);
+                walk.cover_root(cover)?;
+                None
+            }
+            Err(e) => Some(Walk::parent_reason(e, &cover.mount_point)),
+        };
+        if let Some(reason) = gone {
+            walk.blocked(&mut Vec::new(), reason)?;
+        }
+        items = walk.items;
+        targets.push(target.ok());
+    }
+    let mut scanned = Scanned { items, targets };
+    let replaced = Ledger::all(session)
+        .map_err(NetError::io(session.dir()))?
+        .iter()
+        .any(Ledger::has_restaged);
+    origins::resolve(&mut scanned, replaced);
+    Ok(scanned)
+}
+
+fn hidden_below(hidden: &[PathBuf], mount_point: &Path) -> Vec<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let below = hidden
+        .iter()
+        .filter_map(|path| path.strip_prefix(mount_point).ok());
+    below
+        .map(|path| path.as_os_str().as_bytes().to_vec())
+        .collect()
+}
+
+/// The walk through one layer.
+struct Walk<'a> {
+    upper: &'a Root,
+    target: Option<&'a Root>,
+    cover: u32,
+    hidden: Vec<Vec<u8>>,
+    collapse: bool,
+    items: Vec<Item>,
+    depth: usize,
+}
+
+/// A directory of a layer that is open; gets its mode back when it had to be made readable.
+struct UpperDir {
+    fd: OwnedFd,
+    restore: Option<(crate::root::Pinned, u32)>,
+}
+
+impl Drop for UpperDir {
+    fn drop(&mut self) {
+        if let Some((pinned, mode)) = &self.restore {
+            // Nothing can be done about a failure here; the mode is set again from the plan when it is committed.
+            let _ = sys::chmod(pinned.fd.as_fd(), *mode);
+        }
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn parent_reason(error: &io::Error, parent: &Path) -> Reason {
+        let parent = parent.to_owned();
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Reason::ParentGone { parent },
+            Some(libc::ELOOP | libc::ENOTDIR) => Reason::ParentReplaced { parent },
+            Some(libc::EXDEV) => Reason::MountInTheWay,
+            errno => Reason::Unreadable {
+                errno: errno.unwrap_or(libc::EIO),
+            },
+        }
+    }
+
+    fn upper_error(&self, rel: &[u8]) -> impl FnOnce(io::Error) -> NetError + use<> {
+        NetError::io(self.upper.display(rel))
+    }
+
+    fn real_error(&self, rel: &[u8]) -> impl FnOnce(io::Error) -> NetError + use<> {
+        NetError::io(
+            self.target
+                .map_or_else(|| self.upper.display(rel), |target| target.display(rel)),
+        )
+    }
+
+    /// The attributes of the cover's root count only when they are no longer those effigy gave it.
+    fn cover_root(&mut self, cover: &effigy_journal::Cover) -> Result<(), NetError> {
+        let Some(target) = self.target else {
+            return Ok(());
+        };
+        let upper = *self.upper.node();
+        let real = *target.node();
+        let given = (cover.root.mode & 0o7777, cover.root.uid, cover.root.gid);
+        let marks = layer::marks(self.upper.fd(), None).map_err(self.upper_error(b""))?;
+        if (upper.mode, upper.uid, upper.gid) != given
+            && (upper.mode, upper.uid, upper.gid) != (real.mode, real.uid, real.gid)
+        {
+            self.push(Item {
+                upper: Some(upper),
+                real: Some(real),
+                ..self.item(b"", What::Metadata, None)
+            });
+        }
+        let index = self
+            .items
+            .len()
+            .checked_sub(1)
+            .filter(|&i| self.items[i].cover == self.cover);
+        self.merged(&mut Vec::new(), &marks, index)
+    }
+
+    fn item(&self, rel: &[u8], what: What, parent: Option<usize>) -> Item {
+        Item {
+            cover: self.cover,
+            rel: rel.to_vec(),
+            what,
+            upper: None,
+            real: None,
+            parent,
+            end: 0,
+            opaque: false,
+            unlisted: Vec::new(),
+            attributes: Vec::new(),
+            origin: None,
+            inner: Vec::new(),
+            renamed_from: None,
+            hidden: false,
+        }
+    }
+
+    /// Adds an item; its `end` is set for one without anything below.
+    fn push(&mut self, mut item: Item) -> usize {
+        let index = self.items.len();
+        item.end = index + 1;
+        self.items.push(item);
+        index
+    }
+
+    fn close(&mut self, index: usize) {
+        self.items[index].end = self.items.len();
+    }
+
+    fn open_upper(&self, rel: &[u8]) -> Result<UpperDir, NetError> {
+        match self.upper.open_dir(rel) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                self.thaw(rel).map_err(self.upper_error(rel))
+            }
+            other => Ok(UpperDir {
+                fd: other.map_err(self.upper_error(rel))?,
+                restore: None,
+            }),
+        }
+    }
+
+    /// Opens a directory of the layer that its owner, who we are, may not read.
+    fn thaw(&self, rel: &[u8]) -> io::Result<UpperDir> {
+        let pinned = self.upper.pin(rel)?;
+        let mode = pinned.node.mode;
+        sys::chmod(pinned.fd.as_fd(), mode | 0o700)?;
+        match self.upper.open_dir(rel) {
+            Ok(fd) => Ok(UpperDir {
+                fd,
+                restore: Some((pinned, mode)),
+            }),
+            Err(e) => {
+                let _ = sys::chmod(pinned.fd.as_fd(), mode);
+                Err(e)
+            }
+        }
+    }
+
+    fn enter(&mut self, rel: &[u8]) -> Result<(), NetError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.upper_error(rel)(io::Error::from_raw_os_error(
+                libc::ENAMETOOLONG,
+            )));
+        }
+        Ok(())
+    }
+
+    /// A directory that both sides have. `index` is its item when it has one. The directories in an opaque one hide what
+    /// is real too, without being marked.
+    fn merged(
+        &mut self,
+        rel: &mut Vec<u8>,
+        marks: &Marks,
+        index: Option<usize>,
+    ) -> Result<(), NetError> {
+        let Some(target) = self.target else {
+            return Ok(());
+        };
+        self.enter(rel)?;
+        let upper = self.open_upper(rel)?;
+        let entries = sys::read_dir(upper.fd.as_fd()).map_err(self.upper_error(rel))?;
+        let real = target.open_dir_path(rel).map_err(self.real_error(rel))?;
+        if marks.opaque {
+            self.unlisted(rel, &entries, index)?;
+        }
+        let length = rel.len();
+        for entry in &entries {
+            push_name(rel, &entry.name);
+            self.entry(rel, upper.fd.as_fd(), real.as_fd(), &entry.name, marks)?;
+            rel.truncate(length);
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// The real names in a directory whose upper hides them.
+    fn unlisted(
+        &mut self,
+        rel: &mut Vec<u8>,
+        upper: &[Entry],
+        index: Option<usize>,
+    ) -> Result<(), NetError> {
+        let Some(target) = self.target else {
+            return Ok(());
+        };
+        let real = target.open_dir(rel).map_err(self.real_error(rel))?;
+        let length = rel.len();
+        for entry in sys::read_dir(real.as_fd()).map_err(self.real_error(rel))? {
+            if upper.binary_search_by(|u| u.name.cmp(&entry.name)).is_ok() {
+                continue;
+            }
+            if let Some(index) = index {
+                self.items[index]
+                    .unlisted
+                    .push(entry.name.to_bytes().to_vec());
+            }
+            push_name(rel, &entry.name);
+            let node = absent_is_none(sys::stat(real.as_fd(), &entry.name))
+                .map_err(self.real_error(rel))?;
+            if let Some(node) = node {
+                self.deleted(rel, node, None)?;
+            }
+            rel.truncate(length);
+        }
+        Ok(())
+    }
+
+    /// One entry of a merged directory.
+    fn entry(
+        &mut self,
+        rel: &mut Vec<u8>,
+        upper_dir: BorrowedFd<'_>,
+        real_dir: BorrowedFd<'_>,
+        name: &CStr,
+        parent: &Marks,
+    ) -> Result<(), NetError> {
+        let upper = sys::stat(upper_dir, name).map_err(self.upper_error(rel))?;
+        let real = absent_is_none(sys::stat(real_dir, name)).map_err(self.real_error(rel))?;
+        let hidden = self.hidden.iter().any(|h| h == rel);
+        if layer::is_whiteout(upper_dir, name, &upper, parent).map_err(self.upper_error(rel))? {
+            return match real {
+                Some(real) if !hidden => self.deleted(rel, real, None).map(drop),
+                _ => Ok(()),
+            };
+        }
+        let mut marks = Marks::default();
+        if upper.is_dir() || (upper.is_file() && parent.impure) {
+            marks = self
+                .read_marks(upper_dir, name, &upper)
+                .map_err(self.upper_error(rel))?;
+        }
+        let mount = self.target.map(|target| target.node().mount);
+        if let Some(node) = real.filter(|node| Some(node.mount) != mount) {
+            return self.mounted(rel, upper, node);
+        }
+        let Some(real) = real else {
+            return self.absent(rel, upper, marks);
+        };
+        let item = Item {
+            upper: Some(upper),
+            real: Some(real),
+            opaque: marks.opaque,
+            attributes: marks.attributes.clone(),
+            origin: marks.origin.clone(),
+            hidden,
+            ..self.item(rel, What::Content, None)
+        };
+        if upper.is_dir() && real.is_dir() {
+            marks.opaque |= parent.opaque;
+            let item = Item {
+                opaque: marks.opaque,
+                ..item
+            };
+            return self.both_directories(rel, item, marks, (upper_dir, real_dir, name));
+        }
+        if upper.kind != real.kind {
+            return self.type_changed(rel, item, &marks);
+        }
+        let what = self
+            .compare(upper_dir, real_dir, name, &upper, &real)
+            .map_err(self.real_error(rel))?;
+        let what = match what {
+            None if upper.nlink > 1 && upper.is_file() => What::Linked,
+            None => return Ok(()),
+            Some(what) => what,
+        };
+        self.push(Item { what, ..item });
+        Ok(())
+    }
+
+    fn both_directories(
+        &mut self,
+        rel: &mut Vec<u8>,
+        item: Item,
+        marks: Marks,
+        (upper_dir, real_dir, name): (BorrowedFd<'_>, BorrowedFd<'_>, &CStr),
+    ) -> Result<(), NetError> {
+        let (Some(upper), Some(real)) = (item.upper, item.real) else {
+            return Ok(());
+        };
+        let differs = (upper.mode, upper.uid, upper.gid) != (real.mode, real.uid, real.gid)
+            || compare::xattrs_differ(upper_dir, real_dir, name).map_err(self.real_error(rel))?;
+        let index = match differs {
+            true => Some(self.push(Item {
+                what: What::Metadata,
+                ..item
+            })),
+            false if marks.opaque => Some(self.push(Item {
+                what: What::Merged,
+                ..item
+            })),
+            false => None,
+        };
+        self.merged(rel, &marks, index)?;
+        if let Some(index) = index {
+            self.close(index);
+        }
+        Ok(())
+    }
+
+    fn type_changed(
+        &mut self,
+        rel: &mut Vec<u8>,
+        item: Item,
+        marks: &Marks,
+    ) -> Result<(), NetError> {
+        if item.upper.is_some_and(|u| u.is_dir()) && marks.origin.is_some() {
+            // The session met a directory here: what it changed below has lost its place.
+            let parent = self
+                .target
+                .map(|target| target.display(rel))
+                .unwrap_or_default();
+            return self.blocked(rel, Reason::ParentReplaced { parent });
+        }
+        let (upper, real) = (item.upper, item.real);
+        let index = self.push(Item {
+            what: What::TypeChanged,
+            ..item
+        });
+        if upper.is_some_and(|upper| upper.is_dir()) {
+            self.new_children(rel, marks, index, false)?;
+        } else if real.is_some_and(|real| real.is_dir()) {
+            self.deleted_children(rel, index)?;
+        }
+        self.close(index);
+        Ok(())
+    }
+
+    /// Something of the upper where nothing real stands.
+    fn absent(&mut self, rel: &mut Vec<u8>, upper: Node, marks: Marks) -> Result<(), NetError> {
+        if upper.is_dir() && marks.origin.is_some() {
+            let parent = self
+                .target
+                .map(|target| target.display(rel))
+                .unwrap_or_default();
+            return self.blocked(rel, Reason::ParentGone { parent });
+        }
+        self.new(rel, upper, marks, None, false).map(drop)
+    }
+
+    /// A real mount stands where the layer has something.
+    fn mounted(&mut self, rel: &mut Vec<u8>, upper: Node, real: Node) -> Result<(), NetError> {
+        if upper.is_dir() && real.is_dir() && self.is_empty(rel)? {
+            return Ok(());
+        }
+        let item = self.item(rel, What::Blocked(Reason::MountInTheWay), None);
+        self.push(Item {
+            upper: Some(upper),
+            real: Some(real),
+            ..item
+        });
+        Ok(())
+    }
+
+    fn is_empty(&self, rel: &[u8]) -> Result<bool, NetError> {
+        let dir = self.open_upper(rel)?;
+        Ok(sys::read_dir(dir.fd.as_fd())
+            .map_err(self.upper_error(rel))?
+            .is_empty())
+    }
+
+    /// A directory of the layer whose real place is gone: one conflict, unless nothing changed in it.
+    fn blocked(&mut self, rel: &mut Vec<u8>, reason: Reason) -> Result<(), NetError> {
+        let upper = self.upper.stat(rel).map_err(self.upper_error(rel))?;
+        let index = self.push(Item {
+            upper,
+            ..self.item(rel, What::Blocked(reason), None)
+        });
+        self.new_children(rel, &Marks::default(), index, true)?;
+        if self.items.len() == index + 1 {
+            self.items.pop();
+        } else {
+            self.close(index);
+        }
+        Ok(())
+    }
+
+    /// Something new with all that is below. `quiet`: its whiteouts are of no interest.
+    fn new(
+        &mut self,
+        rel: &mut Vec<u8>,
+        upper: Node,
+        marks: Marks,
+        parent: Option<usize>,
+        quiet: bool,
+    ) -> Result<usize, NetError> {
+        let index = self.push(Item {
+            upper: Some(upper),
+            opaque: marks.opaque,
+            attributes: marks.attributes.clone(),
+            origin: marks.origin.clone(),
+            ..self.item(rel, What::Added, parent)
+        });
+        if upper.is_dir() {
+            self.new_children(rel, &marks, index, quiet)?;
+            self.close(index);
+        }
+        Ok(index)
+    }
+
+    /// The entries of a directory that is new as a whole.
+    fn new_children(
+        &mut self,
+        rel: &mut Vec<u8>,
+        marks: &Marks,
+        index: usize,
+        quiet: bool,
+    ) -> Result<(), NetError> {
+        self.enter(rel)?;
+        let dir = self.open_upper(rel)?;
+        let length = rel.len();
+        for entry in sys::read_dir(dir.fd.as_fd()).map_err(self.upper_error(rel))? {
+            push_name(rel, &entry.name);
+            if self.collapse && !quiet {
+                self.collapsed(rel, dir.fd.as_fd(), &entry, marks, index)?;
+            } else {
+                self.new_entry(rel, dir.fd.as_fd(), &entry.name, marks, index, quiet)?;
+            }
+            rel.truncate(length);
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn new_entry(
+        &mut self,
+        rel: &mut Vec<u8>,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        parent: &Marks,
+        index: usize,
+        quiet: bool,
+    ) -> Result<(), NetError> {
+        let node = sys::stat(dir, name).map_err(self.upper_error(rel))?;
+        if layer::is_whiteout(dir, name, &node, parent).map_err(self.upper_error(rel))? {
+            self.items[index]
+                .inner
+                .push(Inner::Whiteout { rel: rel.clone() });
+            return Ok(());
+        }
+        let mut marks = Marks::default();
+        if node.is_dir() || (node.is_file() && parent.impure) {
+            marks = self
+                .read_marks(dir, name, &node)
+                .map_err(self.upper_error(rel))?;
+        }
+        self.new(rel, node, marks, Some(index), quiet).map(drop)
+    }
+
+    /// An entry of a new directory, looked at only for what must not reach the real tree.
+    fn collapsed(
+        &mut self,
+        rel: &mut Vec<u8>,
+        dir: BorrowedFd<'_>,
+        entry: &Entry,
+        parent: &Marks,
+        index: usize,
+    ) -> Result<(), NetError> {
+        let plain = match entry.kind {
+            libc::DT_REG => !parent.impure && !parent.xwhiteouts,
+            libc::DT_LNK | libc::DT_FIFO | libc::DT_SOCK | libc::DT_BLK => true,
+            _ => false,
+        };
+        if plain {
+            return Ok(());
+        }
+        let node = sys::stat(dir, &entry.name).map_err(self.upper_error(rel))?;
+        if layer::is_whiteout(dir, &entry.name, &node, parent).map_err(self.upper_error(rel))? {
+            self.items[index]
+                .inner
+                .push(Inner::Whiteout { rel: rel.clone() });
+            return Ok(());
+        }
+        if !(node.is_dir() || node.is_file()) {
+            return Ok(());
+        }
+        let marks = self
+            .read_marks(dir, &entry.name, &node)
+            .map_err(self.upper_error(rel))?;
+        if !marks.attributes.is_empty() {
+            let attributes = marks.attributes.clone();
+            self.items[index].inner.push(Inner::Strip {
+                rel: rel.clone(),
+                ino: node.ino,
+                mode: node.mode,
+                attributes,
+            });
+        }
+        if node.is_dir() {
+            self.new_children(rel, &marks, index, false)?;
+        }
+        Ok(())
+    }
+
+    /// Something real that is to go, with all that is below.
+    fn deleted(
+        &mut self,
+        rel: &mut Vec<u8>,
+        real: Node,
+        parent: Option<usize>,
+    ) -> Result<usize, NetError> {
+        let mount = self.target.map(|target| target.node().mount);
+        let what = if Some(real.mount) == mount {
+            What::Deleted
+        } else {
+            What::Blocked(Reason::MountInTheWay)
+        };
+        let index = self.push(Item {
+            real: Some(real),
+            ..self.item(rel, what.clone(), parent)
+        });
+        if real.is_dir() && what == What::Deleted {
+            self.deleted_children(rel, index)?;
+            self.close(index);
+        }
+        Ok(index)
+    }
+
+    fn deleted_children(&mut self, rel: &mut Vec<u8>, index: usize) -> Result<(), NetError> {
+        let Some(target) = self.target else {
+            return Ok(());
+        };
+        self.enter(rel)?;
+        let dir = match target.open_dir(rel) {
+            Ok(dir) => dir,
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                // What cannot be listed cannot be known to be what the session saw.
+                self.items[index].what = What::Blocked(Reason::Unreadable {
+                    errno: libc::EACCES,
+                });
+                self.depth -= 1;
+                return Ok(());
+            }
+            Err(e) => return Err(self.real_error(rel)(e)),
+        };
+        let length = rel.len();
+        for entry in sys::read_dir(dir.as_fd()).map_err(self.real_error(rel))? {
+            push_name(rel, &entry.name);
+            let node = absent_is_none(sys::stat(dir.as_fd(), &entry.name))
+                .map_err(self.real_error(rel))?;
+            if let Some(node) = node {
+                self.deleted(rel, node, Some(index))?;
+            }
+            rel.truncate(length);
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Marks of an entry, which its owner may have made unreadable.
+    fn read_marks(&self, dir: BorrowedFd<'_>, name: &CStr, node: &Node) -> io::Result<Marks> {
+        match layer::marks(dir, Some(name)) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                let pinned = crate::root::pin(dir, name)?;
+                sys::chmod(pinned.fd.as_fd(), node.mode | 0o400)?;
+                let marks = layer::marks(dir, Some(name));
+                sys::chmod(pinned.fd.as_fd(), node.mode)?;
+                marks
+            }
+            other => other,
+        }
+    }
+
+    /// How two of the same type, no directories, differ.
+    fn compare(
+        &self,
+        upper_dir: BorrowedFd<'_>,
+        real_dir: BorrowedFd<'_>,
+        name: &CStr,
+        upper: &Node,
+        real: &Node,
+    ) -> io::Result<Option<What>> {
+        let content = match upper.kind {
+            FileType::Regular if upper.size != real.size => true,
+            FileType::Regular => {
+                upper.size > 0 && compare::content_differs(upper_dir, real_dir, name, upper, real)?
+            }
+            FileType::Symlink => sys::readlink(upper_dir, name)? != sys::readlink(real_dir, name)?,
+            FileType::Character | FileType::Block => upper.rdev != real.rdev,
+            _ => false,
+        };
+        if content {
+            return Ok(Some(What::Content));
+        }
+        let stat = |n: &Node| {
+            (
+                if n.kind == FileType::Symlink {
+                    0
+                } else {
+                    n.mode
+                },
+                n.uid,
+                n.gid,
+                n.mtime,
+            )
+        };
+        if stat(upper) != stat(real) {
+            return Ok(Some(What::Metadata));
+        }
+        let special = !upper.is_file();
+        Ok(
+            (!special && compare::xattrs_differ(upper_dir, real_dir, name)?)
+                .then_some(What::Metadata),
+        )
+    }
+}
+
+fn push_name(rel: &mut Vec<u8>, name: &CStr) {
+    if !rel.is_empty() {
+        rel.push(b'/');
+    }
+    rel.extend_from_slice(name.to_bytes());
+}
+
+/// Attributes of one entry that may be unreadable for its owner: then there are none to be seen.
+fn xattrs_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<crate::meta::Xattrs> {
+    match xattrs(dir, Some(name)) {
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(crate::meta::Xattrs::new()),
+        other => other,
+    }
+}
+
+/// Opens an entry to read it.
+fn open_entry(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    open_regular(dir, name, libc::O_RDONLY)
+}

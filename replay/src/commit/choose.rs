@@ -1,0 +1,168 @@
+//! Which items are applied: the selection, less what is in conflict.
+
+use crate::conflict::{Advice, Conflict, Reason};
+use crate::known::Known;
+use crate::options::{OnConflict, Options, Recorded};
+use crate::plan::{Note, PlanError};
+use crate::scan::{Item, Scanned, What};
+use crate::selection::Selection;
+use effigy_journal::Session;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+/// The choice.
+pub(super) struct Chosen {
+    /// By item.
+    pub(super) selected: Vec<bool>,
+    /// Items that overwrite a conflict.
+    pub(super) overwritten: Vec<bool>,
+    pub(super) notes: Vec<Note>,
+}
+
+/// The absolute path of an item.
+pub(crate) fn path_of(session: &Session, item: &Item) -> PathBuf {
+    let cover = session.record.covers.get(item.cover as usize);
+    let mount_point = cover
+        .map(|cover| cover.mount_point.clone())
+        .unwrap_or_default();
+    if item.rel.is_empty() {
+        mount_point
+    } else {
+        mount_point.join(OsStr::from_bytes(&item.rel))
+    }
+}
+
+/// Whether an item is an effect that a user sees.
+pub(crate) fn is_effect(item: &Item) -> bool {
+    !matches!(item.what, What::Linked | What::Merged)
+}
+
+/// Chooses, and finds all conflicts at once.
+pub(super) fn choose(
+    session: &Session,
+    scanned: &Scanned,
+    selection: &Selection,
+    options: &Options<'_>,
+    known: &Known,
+) -> Result<Chosen, PlanError> {
+    let items = &scanned.items;
+    let all = selection.is_all();
+    let mut selected: Vec<bool> = Vec::with_capacity(items.len());
+    for item in items {
+        selected.push(is_effect(item) && (all || selection.contains(&path_of(session, item))));
+    }
+    let unmatched = selection.unmatched();
+    if !unmatched.is_empty() {
+        return Err(PlanError::NoMatch(unmatched));
+    }
+    let mut chosen = Chosen {
+        overwritten: vec![false; items.len()],
+        notes: Vec::new(),
+        selected,
+    };
+    let mut conflicts = Vec::new();
+    for index in 0..items.len() {
+        let item = &items[index];
+        let Some(reason) = conflict(session, scanned, &chosen.selected, index, options, known)
+        else {
+            continue;
+        };
+        let conflict = Conflict {
+            path: path_of(session, item),
+            reason,
+            wanted: item.upper,
+            found: item.real,
+        };
+        match options.on_conflict {
+            OnConflict::Skip => {
+                chosen.selected[index..item.end].fill(false);
+                chosen.notes.push(Note::Skipped(conflict));
+            }
+            OnConflict::Overwrite if conflict.advice() == Advice::Choose => {
+                chosen.overwritten[index] = true;
+                chosen.notes.push(Note::Overwritten(conflict));
+            }
+            OnConflict::Abort | OnConflict::Overwrite => conflicts.push(conflict),
+        }
+    }
+    if conflicts.is_empty() {
+        Ok(chosen)
+    } else {
+        Err(PlanError::Conflicts(conflicts))
+    }
+}
+
+fn conflict(
+    session: &Session,
+    scanned: &Scanned,
+    selected: &[bool],
+    index: usize,
+    options: &Options<'_>,
+    known: &Known,
+) -> Option<Reason> {
+    let item = scanned.items.get(index)?;
+    if let What::Blocked(reason) = &item.what {
+        return selected
+            .get(index..item.end)?
+            .contains(&true)
+            .then(|| reason.clone());
+    }
+    if !*selected.get(index)? {
+        return None;
+    }
+    let path = path_of(session, item);
+    let recorded = options
+        .before
+        .map_or(Recorded::Unknown, |before| before.recorded(&path));
+    match (&item.what, &item.real) {
+        (What::Missing, _) => Some(Reason::GoneMeanwhile),
+        (What::Added, _) => match recorded {
+            Recorded::Was { .. } if item.renamed_from.is_none() && item.is_top() => {
+                Some(Reason::GoneMeanwhile)
+            }
+            _ => None,
+        },
+        (_, Some(_)) if item.hidden => Some(Reason::AppearedMeanwhile),
+        (what, Some(real)) => {
+            let foreign = match recorded {
+                Recorded::Unknown => known.is_foreign(&path, real),
+                Recorded::Absent => !known.is_own(&path, real),
+                Recorded::Was {
+                    ino,
+                    size,
+                    mtime,
+                    ctime,
+                } => {
+                    let same = (ino, ctime) == (real.ino, real.ctime)
+                        && (real.is_dir() || (size, mtime) == (real.size, real.mtime));
+                    !same && !known.is_own(&path, real)
+                }
+            };
+            foreign.then(|| foreign_reason(item, what, recorded))
+        }
+        (_, None) => None,
+    }
+}
+
+fn foreign_reason(item: &Item, what: &What, recorded: Recorded) -> Reason {
+    match (what, recorded) {
+        (What::Deleted, _) if !item.is_top() => Reason::UnseenBelow,
+        (_, Recorded::Absent) => Reason::AppearedMeanwhile,
+        _ => Reason::ChangedMeanwhile,
+    }
+}
+
+/// The first effect below an item that is not selected.
+pub(super) fn first_unselected<'a>(
+    scanned: &'a Scanned,
+    selected: &[bool],
+    index: usize,
+) -> Option<&'a Item> {
+    let item = scanned.items.get(index)?;
+    let below = scanned.items.get(index + 1..item.end)?.iter();
+    below
+        .zip(selected.get(index + 1..item.end)?)
+        .find(|(item, selected)| is_effect(item) && !**selected)
+        .map(|(item, _)| item)
+}

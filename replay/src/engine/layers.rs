@@ -1,0 +1,125 @@
+//! Steps that change only the layer, and nothing of what is seen through it.
+
+use super::{Engine, Fail};
+use crate::layer;
+use crate::meta::set_mode;
+use crate::root::Pinned;
+use crate::step::{Loc, Step};
+use crate::sys;
+use std::io;
+use std::os::fd::AsFd as _;
+
+impl Engine<'_> {
+    pub(super) fn layer_forward(&mut self, step: &Step) -> Result<(), Fail> {
+        match step {
+            Step::Strip {
+                at,
+                ino,
+                mode,
+                attributes,
+            } => {
+                // Once it was moved (a plan is being finished) it was stripped before.
+                let Some(pinned) = self.pinned(at, *ino)? else {
+                    return Ok(());
+                };
+                let strip = attributes.iter().try_for_each(|(name, _)| {
+                    sys::remove_xattr(pinned.fd.as_fd(), &sys::cstring(name)?)
+                });
+                self.writable(at, &pinned, *mode, strip, |pinned| {
+                    attributes.iter().try_for_each(|(name, _)| {
+                        sys::remove_xattr(pinned.fd.as_fd(), &sys::cstring(name)?)
+                    })
+                })
+            }
+            Step::Transparent { at, mode } => {
+                let loc = Loc::Session(at.clone());
+                let pinned = self.session.pin(at).map_err(self.failed("open", &loc))?;
+                let remove =
+                    |pinned: &Pinned| sys::remove_xattr(pinned.fd.as_fd(), c"user.overlay.opaque");
+                let first = remove(&pinned);
+                self.writable(at, &pinned, *mode, first, remove)
+            }
+            Step::Whiteout { at } => {
+                let loc = Loc::Session(at.clone());
+                let spot = self
+                    .session
+                    .spot(at)
+                    .map_err(self.failed("open the parent of", &loc))?;
+                match sys::mknod(spot.dir(), &spot.leaf, libc::S_IFCHR, (0, 0)) {
+                    Err(e) if e.raw_os_error() != Some(libc::EEXIST) => {
+                        return Err(self.failed("hide", &loc)(e));
+                    }
+                    _ => {}
+                }
+                self.changed()
+            }
+            Step::Unwhiteout { at } => {
+                let loc = Loc::Session(at.clone());
+                if self.find(&loc)?.is_some_and(|node| {
+                    layer::is_whiteout_device(&node) || node.size == 0 && node.is_file()
+                }) {
+                    let spot = self
+                        .session
+                        .spot(at)
+                        .map_err(self.failed("open the parent of", &loc))?;
+                    sys::unlink(spot.dir(), &spot.leaf, false)
+                        .map_err(self.failed("remove", &loc))?;
+                }
+                self.changed()
+            }
+            Step::Put(_) | Step::Meta(_) | Step::Rewrite(_) => Ok(()),
+        }
+    }
+
+    /// Only stripping matters for the layer; the others change nothing of the view.
+    pub(super) fn layer_back(&mut self, step: &Step) -> Result<(), Fail> {
+        let Step::Strip {
+            at,
+            ino,
+            mode,
+            attributes,
+        } = step
+        else {
+            return Ok(());
+        };
+        let Some(pinned) = self.pinned(at, *ino)? else {
+            return Ok(());
+        };
+        let put = |pinned: &Pinned| {
+            attributes.iter().try_for_each(|(name, value)| {
+                sys::set_xattr(pinned.fd.as_fd(), &sys::cstring(name)?, value)
+            })
+        };
+        let first = put(&pinned);
+        self.writable(at, &pinned, *mode, first, put)
+    }
+
+    /// The inode of the layer's path when it is still this one.
+    fn pinned(&self, at: &[u8], ino: u64) -> Result<Option<Pinned>, Fail> {
+        match self.session.pin(at) {
+            Ok(pinned) => Ok(Some(pinned).filter(|pinned| pinned.node.ino == ino)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(e) => Err(self.failed("open", &Loc::Session(at.to_vec()))(e)),
+        }
+    }
+
+    /// Tries again with the owner's right to write when the first try was refused, then sets the recorded mode.
+    fn writable(
+        &mut self,
+        at: &[u8],
+        pinned: &Pinned,
+        mode: u32,
+        first: io::Result<()>,
+        again: impl Fn(&Pinned) -> io::Result<()>,
+    ) -> Result<(), Fail> {
+        let result = match first {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                sys::chmod(pinned.fd.as_fd(), mode | 0o200).and_then(|()| again(pinned))
+            }
+            other => other,
+        };
+        let result = result.and_then(|()| set_mode(pinned, mode));
+        result.map_err(self.failed("change the attributes of", &Loc::Session(at.to_vec())))?;
+        self.changed()
+    }
+}

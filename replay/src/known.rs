@@ -1,0 +1,121 @@
+//! Which changes of real files are effigy's own.
+
+use crate::ledger::{Ledger, PlanFile, Stage};
+use crate::net::NetError;
+use crate::node::Node;
+use crate::step::{Loc, Step};
+use effigy_journal::{Session, Timestamp};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Up to when a path is known to be as the session left or met it.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    base: Timestamp,
+    /// Paths that earlier applies and undos of this session have touched.
+    paths: HashMap<PathBuf, Timestamp>,
+    /// Directories that were copied back as a whole.
+    trees: HashMap<PathBuf, Timestamp>,
+}
+
+impl Known {
+    /// What is known for a commit: the time the command was let go, and the session's own applies and undos since.
+    pub(crate) fn of(session: &Session) -> Result<Self, NetError> {
+        Self::since(session, session.record.released, 0)
+    }
+
+    /// What is known on top of `base`, from the applies after number `after`.
+    pub(crate) fn since(session: &Session, base: Timestamp, after: u32) -> Result<Self, NetError> {
+        let mut known = Self {
+            base,
+            ..Self::default()
+        };
+        for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+            if ledger.number <= after {
+                continue;
+            }
+            match ledger.stage()? {
+                Stage::Applied(time) => known.add(&ledger, time, false)?,
+                Stage::Undone(time) => known.add(&ledger, time, true)?,
+                _ => {}
+            }
+        }
+        Ok(known)
+    }
+
+    fn add(&mut self, ledger: &Ledger, time: Timestamp, undone: bool) -> Result<(), NetError> {
+        let Some(plan) = ledger.plan()? else {
+            return Ok(());
+        };
+        for step in &plan.steps {
+            let Some(path) = step.target().and_then(|loc| absolute(&plan, loc)) else {
+                continue;
+            };
+            if let Some(parent) = path.parent() {
+                raise(&mut self.paths, parent, time);
+            }
+            // What was overwritten in spite of a conflict is in conflict again once it is back.
+            let conflicting = undone
+                && step
+                    .target()
+                    .is_some_and(|loc| plan.overwritten.contains(loc));
+            if conflicting {
+                continue;
+            }
+            if undone
+                && matches!(step, Step::Put(put) if put.copied && put.old.is_some_and(|old| old.is_dir()))
+            {
+                raise(&mut self.trees, &path, time);
+            }
+            raise(&mut self.paths, &path, time);
+        }
+        Ok(())
+    }
+
+    /// The latest moment at which a change of this path may have been effigy's, when there was one.
+    pub(crate) fn touched(&self, path: &Path) -> Option<Timestamp> {
+        let exact = self.paths.get(path).copied();
+        let trees = if self.trees.is_empty() {
+            None
+        } else {
+            path.ancestors().find_map(|p| self.trees.get(p)).copied()
+        };
+        exact.max(trees)
+    }
+
+    /// Whether what stands at `path` was changed by somebody else.
+    pub(crate) fn is_foreign(&self, path: &Path, node: &Node) -> bool {
+        Timestamp::from(node.ctime)
+            > self
+                .touched(path)
+                .map_or(self.base, |time| time.max(self.base))
+    }
+
+    /// Whether any apply of the session has touched it last.
+    pub(crate) fn is_own(&self, path: &Path, node: &Node) -> bool {
+        self.touched(path)
+            .is_some_and(|time| Timestamp::from(node.ctime) <= time)
+    }
+}
+
+fn raise(map: &mut HashMap<PathBuf, Timestamp>, path: &Path, time: Timestamp) {
+    let entry = map.entry(path.to_owned()).or_insert(time);
+    *entry = time.max(*entry);
+}
+
+/// The absolute path of a target.
+pub(crate) fn absolute(plan: &PlanFile, loc: &Loc) -> Option<PathBuf> {
+    match loc {
+        Loc::Target(n, rel) => {
+            let root = Path::new(OsStr::from_bytes(plan.targets.get(*n as usize)?));
+            Some(if rel.is_empty() {
+                root.to_owned()
+            } else {
+                root.join(OsStr::from_bytes(rel))
+            })
+        }
+        Loc::Session(_) => None,
+    }
+}

@@ -1,0 +1,9 @@
+//! The engine against real overlay layers: the three trees of bare run, commit and undo; crashes; attacks.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests work on trees of their own and fail by panicking"
+)]
+
+mod law;
+mod world;
