@@ -348,6 +348,10 @@ pub(crate) struct RecoverArgs {
     #[arg(value_name = "S")]
     pub(crate) session: Option<String>,
 
+    /// Ask nothing: recovering never asks, so scripts may give it as to the other apply commands
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
     /// Print nothing but errors
     #[arg(short, long)]
     pub(crate) quiet: bool,

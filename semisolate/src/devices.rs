@@ -17,7 +17,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat, mknodat};
 use nix::unistd::{Gid, Uid, fchownat};
 
-use crate::mounts::{self, At};
+use crate::mounts::{self, Access, At};
 use crate::plan::Restrictions;
 use crate::sys;
 use crate::view::{NAME, Owner, make_dir, unless_absent};
@@ -49,7 +49,7 @@ pub(crate) fn place(root: &OwnedFd, owner: Owner) -> io::Result<()> {
 /// Makes terminals usable in the read-only bind of the real directory and block devices unreachable.
 fn restrict(root: &OwnedFd) -> io::Result<()> {
     // A bind of a container's /dev may have no terminals of its own.
-    match mounts::set_read_only(At::new(root, c"dev/pts"), false, false) {
+    match mounts::set_writable(At::new(root, c"dev/pts")) {
         Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
             return Err(error);
         }
@@ -85,7 +85,12 @@ fn restrict(root: &OwnedFd) -> io::Result<()> {
     let shm = openat(root, "dev/shm", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
     mknodat(&shm, "blocked", SFlag::S_IFREG, Mode::empty(), 0)?;
     for name in std::iter::once(first).chain(blocked) {
-        mounts::bind(At::new(&shm, c"blocked"), At::new(&dev, name), false, true)?;
+        mounts::bind(
+            At::new(&shm, c"blocked"),
+            At::new(&dev, name),
+            false,
+            Access::ReadOnly,
+        )?;
     }
     Ok(())
 }
@@ -125,7 +130,7 @@ fn bind(real: &OwnedFd, dev: &OwnedFd, name: &CStr) -> io::Result<()> {
         At::new(real, name),
         At::new(dev, name),
         false,
-        false,
+        Access::Same,
     ))
 }
 
@@ -203,7 +208,7 @@ pub(crate) fn place_processes(root: &OwnedFd, owner: Owner) -> io::Result<()> {
     if owner.privileged {
         for path in KERNEL_CONTROLS {
             let at = At::new(root, path);
-            unless_absent(mounts::bind(at, at, false, true))?;
+            unless_absent(mounts::bind(at, at, false, Access::ReadOnly))?;
         }
     }
     Ok(())

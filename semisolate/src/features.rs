@@ -15,7 +15,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::ForkResult;
 
 use crate::ids::{self, Identity, Ids};
-use crate::mounts::{self, At, Overlay};
+use crate::mounts::{self, Access, At, Overlay};
 use crate::plan::Restrictions;
 use crate::sys;
 use crate::view::NAME;
@@ -192,7 +192,7 @@ fn bind_mounts(identity: Identity, scratch: &Path) -> io::Result<()> {
         },
         At::new(&scratch, c""),
         true,
-        true,
+        Access::ReadOnly,
     )
 }
 

@@ -54,12 +54,28 @@ pub(crate) struct Overlay<'o> {
     pub(crate) work: &'o OwnedFd,
 }
 
+/// What a bind allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// What the mount it is a copy of allows.
+    Same,
+    /// Nothing can be changed.
+    ReadOnly,
+    /// Nothing can be changed, and device nodes cannot be opened.
+    ReadOnlyNoDevices,
+}
+
 /// Binds what is at `from` to `to`; with the mounts below it when `recursive`.
-pub(crate) fn bind(from: At<'_>, to: At<'_>, recursive: bool, read_only: bool) -> io::Result<()> {
+pub(crate) fn bind(from: At<'_>, to: At<'_>, recursive: bool, access: Access) -> io::Result<()> {
     let new = || {
         let tree = sys::open_tree(from.dir, from.path, recursive)?;
-        if read_only {
-            sys::mount_setattr(tree.as_fd(), c"", recursive, libc::MOUNT_ATTR_RDONLY, 0)?;
+        let attributes = match access {
+            Access::Same => 0,
+            Access::ReadOnly => libc::MOUNT_ATTR_RDONLY,
+            Access::ReadOnlyNoDevices => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV,
+        };
+        if attributes != 0 {
+            sys::mount_setattr(tree.as_fd(), c"", recursive, attributes, 0)?;
         }
         sys::move_mount(tree.as_fd(), to.dir, to.path)
     };
@@ -76,10 +92,12 @@ pub(crate) fn bind(from: At<'_>, to: At<'_>, recursive: bool, read_only: bool) -
             MsFlags::MS_BIND | recursion,
             None,
         )?;
-        if read_only {
-            set_read_only(to, recursive, true)
-        } else {
-            Ok(())
+        match access {
+            Access::Same => Ok(()),
+            Access::ReadOnly => remount(to, recursive, MsFlags::MS_RDONLY),
+            Access::ReadOnlyNoDevices => {
+                remount(to, recursive, MsFlags::MS_RDONLY | MsFlags::MS_NODEV)
+            }
         }
     })
 }
@@ -183,37 +201,35 @@ pub(crate) fn processes(to: At<'_>) -> io::Result<()> {
     })
 }
 
-/// Makes the mount at `at` read-only or writable again; with the mounts below it when `recursive`.
-pub(crate) fn set_read_only(at: At<'_>, recursive: bool, read_only: bool) -> io::Result<()> {
-    let (set, clear) = if read_only {
-        (libc::MOUNT_ATTR_RDONLY, 0)
-    } else {
-        (0, libc::MOUNT_ATTR_RDONLY)
-    };
+/// Makes the mount at `at` writable again.
+pub(crate) fn set_writable(at: At<'_>) -> io::Result<()> {
     or_classic(
-        || sys::mount_setattr(at.dir, at.path, recursive, set, clear),
-        || {
-            let top = at.open()?;
-            remount(&top, read_only)?;
-            if recursive {
-                for path in mount_points_below(&top)? {
-                    // Hidden mounts cannot be opened by path, nor reached by anybody.
-                    if let Ok(fd) = openat(
-                        &top,
-                        path.as_path(),
-                        OFlag::O_PATH | OFlag::O_CLOEXEC,
-                        Mode::empty(),
-                    ) {
-                        remount(&fd, read_only)?;
-                    }
-                }
-            }
-            Ok(())
-        },
+        || sys::mount_setattr(at.dir, at.path, false, 0, libc::MOUNT_ATTR_RDONLY),
+        || remount(at, false, MsFlags::empty()),
     )
 }
 
-fn remount(top: &OwnedFd, read_only: bool) -> io::Result<()> {
+/// Gives the mount at `at`, and those below it when `recursive`, the restrictions they have and `more`; read-only is not kept.
+fn remount(at: At<'_>, recursive: bool, more: MsFlags) -> io::Result<()> {
+    let top = at.open()?;
+    remount_one(&top, more)?;
+    if recursive {
+        for path in mount_points_below(&top)? {
+            // Hidden mounts cannot be opened by path, nor reached by anybody.
+            if let Ok(fd) = openat(
+                &top,
+                path.as_path(),
+                OFlag::O_PATH | OFlag::O_CLOEXEC,
+                Mode::empty(),
+            ) {
+                remount_one(&fd, more)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remount_one(top: &OwnedFd, more: MsFlags) -> io::Result<()> {
     // Flags that are left out would be cleared, which the kernel refuses for inherited mounts.
     let have = fstatvfs(top)?.flags();
     let keep = [
@@ -224,15 +240,12 @@ fn remount(top: &OwnedFd, read_only: bool) -> io::Result<()> {
         (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
         (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
     ];
-    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | more;
     flags.extend(
         keep.iter()
             .filter(|(flag, _)| have.contains(*flag))
             .map(|(_, flag)| *flag),
     );
-    if read_only {
-        flags |= MsFlags::MS_RDONLY;
-    }
     Ok(mount(
         None::<&CStr>,
         sys::fd_path(top).as_c_str(),

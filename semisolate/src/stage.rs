@@ -16,7 +16,7 @@ use nix::sys::stat::{
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchownat};
 
-use crate::mounts::{self, At, c_name};
+use crate::mounts::{self, Access, At, c_name};
 use crate::sys;
 use crate::view::{NAME, Owner, make_dir};
 
@@ -138,7 +138,12 @@ impl Staged {
     pub(crate) fn bind_foreign(&self, real: &OwnedFd, at: &OwnedFd) -> io::Result<()> {
         for name in &self.foreign {
             let name = c_name(name);
-            mounts::bind(At::new(real, &name), At::new(at, &name), false, true)?;
+            mounts::bind(
+                At::new(real, &name),
+                At::new(at, &name),
+                false,
+                Access::ReadOnly,
+            )?;
         }
         Ok(())
     }

@@ -25,9 +25,10 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
 
 /// A detached copy of the mount at `path` below `dir`, with the mounts below it when `recursive` (open_tree(2), Linux 5.2).
 pub(crate) fn open_tree(dir: BorrowedFd<'_>, path: &CStr, recursive: bool) -> io::Result<OwnedFd> {
-    let mut flags = libc::c_long::from(libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH)
-        | libc::OPEN_TREE_CLONE as libc::c_long
-        | libc::OPEN_TREE_CLOEXEC as libc::c_long;
+    let mut flags =
+        libc::c_long::from(libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT)
+            | libc::OPEN_TREE_CLONE as libc::c_long
+            | libc::OPEN_TREE_CLOEXEC as libc::c_long;
     if recursive {
         flags |= libc::c_long::from(libc::AT_RECURSIVE);
     }

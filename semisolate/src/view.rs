@@ -16,7 +16,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, StartError};
-use crate::mounts::{self, At, Overlay, below_root, c_path};
+use crate::mounts::{self, Access, At, Overlay, below_root, c_path};
 use crate::plan::{Cover, Place, Plan, Restrictions, What};
 use crate::{devices, stage};
 
@@ -55,6 +55,17 @@ pub(crate) struct Owner {
     pub(crate) privileged: bool,
     /// The user as seen from the namespace in which the view is built.
     pub(crate) uid: u32,
+}
+
+impl Owner {
+    /// What binds of the real tree allow. Real root could open any device node that a filesystem holds.
+    fn bind_access(self) -> Access {
+        if self.privileged {
+            Access::ReadOnlyNoDevices
+        } else {
+            Access::ReadOnly
+        }
+    }
 }
 
 /// The view under construction.
@@ -101,7 +112,13 @@ impl<'v> View<'v> {
                     dir: AT_FDCWD,
                     path: c"/",
                 };
-                mounts::bind(real, At::new(&view.root, c""), plan.locked, true).doing(doing)?;
+                mounts::bind(
+                    real,
+                    At::new(&view.root, c""),
+                    plan.locked,
+                    owner.bind_access(),
+                )
+                .doing(doing)?;
                 view.root = open_dir(at)?;
             }
         }
@@ -250,7 +267,12 @@ impl<'v> View<'v> {
                 dir: AT_FDCWD,
                 path: &name,
             };
-            mounts::bind(real, At::new(&self.root, &below), recursive, true)
+            mounts::bind(
+                real,
+                At::new(&self.root, &below),
+                recursive,
+                self.owner.bind_access(),
+            )
         };
         let result = match bind(false) {
             // A directory with locked mounts below it can only be bound with them.
@@ -265,7 +287,7 @@ impl<'v> View<'v> {
     fn make_read_only(&self, path: &Path) -> io::Result<()> {
         let below = below_root(path);
         let at = At::new(&self.root, &below);
-        mounts::bind(at, at, true, true)
+        mounts::bind(at, at, true, Access::ReadOnly)
     }
 }
 
