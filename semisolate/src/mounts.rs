@@ -120,6 +120,8 @@ pub(crate) fn overlay(
         sys::fsconfig_set(context, c"upperdir", Some(&upper))?;
         sys::fsconfig_set(context, c"workdir", Some(&work))?;
         sys::fsconfig_set(context, c"userxattr", None)?;
+        // Without it, the end of a run would bring the whole filesystem of the layers to disk, once for each cover.
+        sys::fsconfig_set(context, c"volatile", None)?;
         if dirs.keep_links {
             sys::fsconfig_set(context, c"index", Some(c"on"))?;
         }
@@ -134,7 +136,7 @@ pub(crate) fn overlay(
             upper.to_bytes(),
             b",workdir=",
             work.to_bytes(),
-            b",userxattr",
+            b",userxattr,volatile",
             if dirs.keep_links { b",index=on" } else { b"" },
         ];
         let options = CString::new(options.concat())?;

@@ -405,7 +405,7 @@ impl Planner<'_> {
     }
 
     fn needs_own_cover(&self, dir: &Path) -> bool {
-        self.tree.is_foreign(dir) && self.tree.may_write(dir)
+        self.tree.may_write(dir) && self.tree.is_foreign(dir)
     }
 
     /// Whether anything below `dir` could be changed by the user: what can't needs no cover.
