@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 
-use crate::cli::ApplyOptions;
 use crate::failure::Failure;
 
 /// The controlling terminal, opened for a question.
@@ -47,21 +46,14 @@ impl Terminal {
     }
 }
 
-/// Gets the user's consent to an apply: given by `-y`, else asked for on the terminal, else refused.
-pub(crate) fn consent(options: &ApplyOptions, question: &str) -> anyhow::Result<()> {
-    if options.yes {
-        return Ok(());
-    }
-    agree(question)
-}
-
-/// Asks on the terminal; refuses when there is none or when the answer is no.
-pub(crate) fn agree(question: &str) -> anyhow::Result<()> {
+/// Asks on the terminal, after `tell` has told what it is about; refuses when there is none or when the answer is no.
+pub(crate) fn agree(question: &str, tell: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
     let Some(mut terminal) = Terminal::open() else {
         return Err(Failure::refused("there is no terminal to ask on")
             .hint("give -y to go on without a question")
             .into());
     };
+    tell()?;
     if terminal.confirm(question)? {
         Ok(())
     } else {

@@ -1,16 +1,16 @@
 //! `effigy commit`: applies net effects to the real files.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use effigy_journal::{Session, Store};
 use effigy_replay::{Options, Plan, Selection, commit, net_effects};
 
-use crate::cli::{ApplyOptions, CommitArgs};
+use crate::cli::CommitArgs;
 use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
 use crate::commands::summary::{row, selection};
 use crate::failure::Cannot as _;
 use crate::listing::{tally, write_for_review};
-use crate::prompt::consent;
+use crate::prompt::agree;
 use crate::render::colour::Palette;
 use crate::risk::Places;
 use crate::store::find_to_change;
@@ -32,7 +32,7 @@ pub(crate) fn commit(args: &CommitArgs, store: &Store) -> anyhow::Result<()> {
         return Ok(print_steps(&plan)?);
     }
     if !args.apply.yes && !plan.is_empty() {
-        ask(&session, &selection, &args.apply)?;
+        ask(&session, &selection)?;
     }
     carry_plan_out(plan, &mut session, &selection, &options, args.apply.quiet)
 }
@@ -73,17 +73,14 @@ fn carry_plan_out(
     Ok(())
 }
 
-fn ask(session: &Session, selection: &Selection, options: &ApplyOptions) -> anyhow::Result<()> {
+fn ask(session: &Session, selection: &Selection) -> anyhow::Result<()> {
     let effects = net_effects(session, selection).cannot()?;
     let places = Places::from_environment();
     let rows: Vec<_> = effects.iter().map(|e| row(e, &places)).collect();
-    let mut stderr = io::stderr().lock();
-    let palette = Palette::of(&stderr);
-    write_for_review(&mut stderr, &rows, palette, Some(ROOM))?;
-    stderr.flush()?;
-    drop(stderr);
-    consent(
-        options,
-        &format!("Commit session {} ({})?", session.label(), tally(&rows)),
-    )
+    let question = format!("Commit session {} ({})?", session.label(), tally(&rows));
+    agree(&question, || {
+        let mut stderr = io::stderr().lock();
+        let palette = Palette::of(&stderr);
+        write_for_review(&mut stderr, &rows, palette, Some(ROOM))
+    })
 }

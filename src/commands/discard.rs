@@ -34,7 +34,7 @@ pub(crate) fn discard(args: &DiscardArgs, store: &Store) -> anyhow::Result<()> {
         return Ok(());
     }
     if !args.yes {
-        agree(&format!("Discard {}?", count(number, "session")))?;
+        agree(&format!("Discard {}?", count(number, "session")), || Ok(()))?;
     }
     for session in chosen {
         store.discard(session).map_err(refused)?;

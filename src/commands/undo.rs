@@ -5,7 +5,7 @@ use effigy_replay::{Options, undo};
 
 use crate::cli::UndoArgs;
 use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
-use crate::prompt::consent;
+use crate::prompt::agree;
 use crate::render::quantity::count;
 use crate::store::find_to_change;
 
@@ -20,12 +20,14 @@ pub(crate) fn undo(args: &UndoArgs, store: &Store) -> anyhow::Result<()> {
         tell_notes(&plan);
         return Ok(print_steps(&plan)?);
     }
-    let question = format!(
-        "Undo the last commit of session {} ({})?",
-        session.label(),
-        count(plan.len(), "step")
-    );
-    consent(&args.apply, &question)?;
+    if !args.apply.yes {
+        let steps = count(plan.len(), "step");
+        let question = format!(
+            "Undo the last commit of session {} ({steps})?",
+            session.label()
+        );
+        agree(&question, || Ok(()))?;
+    }
     if !args.apply.quiet {
         tell_notes(&plan);
     }

@@ -53,11 +53,11 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is too large"))
 }
 
-/// Shows a number of bytes in at most five characters: `0`, `999`, `1.5K`, `12M`.
+/// Shows a number of bytes in at most five characters: `0B`, `999B`, `1.5K`, `12M`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {
-        return bytes.to_string();
+        return format!("{bytes}B");
     }
     // Tenths of the unit, rounded, in integers: a float would show 1024K where 1.0M is meant.
     let mut value = u128::from(bytes) * 10;
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn sizes_are_short() {
         for (bytes, text) in [
-            (0, "0"),
-            (1023, "1023"),
+            (0, "0B"),
+            (1023, "1023B"),
             (1024, "1.0K"),
             (1536, "1.5K"),
             (10 * 1024, "10K"),
