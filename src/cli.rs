@@ -124,6 +124,10 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     pub(crate) no_net: bool,
 
+    /// Let the command reach the Unix socket at PATH; what is done through it is not recorded (repeatable; $SSH_AUTH_SOCK always)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) pass_socket: Vec<PathBuf>,
+
     /// Let the command be uid 0 inside
     #[arg(long)]
     pub(crate) root: bool,

@@ -1,5 +1,6 @@
 //! `effigy run`: from the command line to a recorded session.
 
+mod explain;
 mod recording;
 mod refusal;
 mod signals;
@@ -9,6 +10,7 @@ use std::ffi::{CString, OsString};
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             discard(&store, session);
             Err(refusal::not_started(error))
         }
-        Outcome::Ended(ended) => finish(args, &store, session, ended),
+        Outcome::Ended(ended) => finish(args, &store, session, ended, &wishes.sockets),
     }
 }
 
@@ -85,7 +87,8 @@ fn execute(
     identity: Identity,
     cwd: &Path,
 ) -> anyhow::Result<Outcome> {
-    let signals = Signals::read().context("cannot read signals")?;
+    let own_group = std::fs::File::open("/dev/tty").is_err();
+    let signals = Signals::read(own_group).context("cannot read signals")?;
     let mut request = Request::new(
         args.command.clone(),
         plan,
@@ -96,6 +99,7 @@ fn execute(
     request.environment = environment(session)?;
     request.network = !args.options.no_net;
     request.signal_mask = signals.mask_of_caller();
+    request.own_group = own_group;
     if !args.options.no_trace {
         let recording =
             Recording::prepare(session, identity, args.options.reads).map_err(|error| {
@@ -179,6 +183,7 @@ fn finish(
     store: &Store,
     session: Session,
     ended: Ended,
+    sockets: &[PathBuf],
 ) -> anyhow::Result<ExitCode> {
     if ended.survivors > 0 && !args.options.quiet {
         let (count, were) = (
@@ -190,6 +195,9 @@ fn finish(
             },
         );
         eprintln!("effigy: killed {count} {were} still running when the command ended");
+    }
+    if !args.options.quiet {
+        explain::explain(&session, sockets);
     }
     let status = match ended.exit {
         effigy_semisolate::Exit::Code(code) => code,
@@ -308,6 +316,19 @@ fn wishes(args: &RunArgs, cwd: &Path, store: &Path) -> anyhow::Result<Wishes> {
             .map(|path| resolve(path))
             .collect::<anyhow::Result<Vec<_>>>()
     };
+    let mut sockets = resolve(&args.options.pass_socket)?;
+    for path in &sockets {
+        if !std::fs::symlink_metadata(path).is_ok_and(|stat| stat.file_type().is_socket()) {
+            return Err(Failure::new(format!(
+                "cannot pass {}: it is no Unix socket",
+                escaped(path.as_os_str())
+            ))
+            .into());
+        }
+    }
+    sockets.extend(
+        env::var_os("SSH_AUTH_SOCK").and_then(|path| PathBuf::from(path).canonicalize().ok()),
+    );
     let likely = [
         "HOME",
         "TMPDIR",
@@ -322,6 +343,7 @@ fn wishes(args: &RunArgs, cwd: &Path, store: &Path) -> anyhow::Result<Wishes> {
     Ok(Wishes {
         hide: resolve(&args.options.hide)?,
         read_only: resolve(&args.options.read_only)?,
+        sockets,
         working_directory: cwd.to_owned(),
         likely,
         store: store.to_owned(),
@@ -334,7 +356,7 @@ fn resolve(path: &Path) -> anyhow::Result<PathBuf> {
             "cannot find {}: {error}",
             escaped(path.as_os_str())
         ))
-        .hint("--hide and --read-only take paths that exist")
+        .hint("--hide, --read-only and --pass-socket take paths that exist")
         .into()
     })
 }

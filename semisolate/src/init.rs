@@ -302,6 +302,11 @@ fn execute(
     if let Err(error) = nix::unistd::chdir(program.working_directory.as_c_str()) {
         return ExecFailure::WorkingDirectory(error as i32);
     }
+    if init.request.own_group
+        && let Err(error) = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))
+    {
+        return ExecFailure::Program(error as i32);
+    }
     if let Err(error) = sys::close_on_exec_from(3) {
         return ExecFailure::Program(number(error));
     }

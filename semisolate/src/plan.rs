@@ -51,6 +51,8 @@ pub enum What {
     Mask,
     /// What is there by then, read-only (`--read-only`).
     ReadOnly,
+    /// The real Unix socket (`--pass-socket`).
+    Socket,
 }
 
 /// An overlay of one real directory.
@@ -88,6 +90,8 @@ pub struct Wishes {
     pub hide: Vec<PathBuf>,
     /// Paths that cannot be written inside: absolute, without symbolic links.
     pub read_only: Vec<PathBuf>,
+    /// Unix sockets that can be reached inside: absolute, without symbolic links.
+    pub sockets: Vec<PathBuf>,
     /// The run's working directory.
     pub working_directory: PathBuf,
     /// Other directories in which the command is likely to write: its home, its place for temporary files.
@@ -218,7 +222,7 @@ fn rank(what: &What) -> u8 {
         What::Base => 0,
         What::Bind { .. } => 1,
         What::Devices | What::SharedMemory | What::Processes | What::Cover(_) => 2,
-        What::Mask => 3,
+        What::Mask | What::Socket => 3,
         What::ReadOnly => 4,
     }
 }
@@ -424,6 +428,9 @@ impl Planner<'_> {
             self.place(Path::new("/dev/shm"), What::SharedMemory);
         }
         self.place(&self.wishes.store, What::Mask);
+        for path in &self.wishes.sockets {
+            self.place(path, What::Socket);
+        }
         for path in &self.wishes.read_only {
             self.place(path, What::ReadOnly);
         }

@@ -41,6 +41,9 @@ pub struct Request<'r> {
     pub network: bool,
     /// The signal mask that the command is to have.
     pub signal_mask: SigSet,
+    /// Gives the command a process group of its own, so that what it sends to its group reaches nobody outside. Not for a command
+    /// with a terminal: it must be in the group that the shell put in front.
+    pub own_group: bool,
     /// Records what the command does.
     pub recorder: Option<Box<dyn Recorder + 'r>>,
 }
@@ -96,6 +99,7 @@ impl<'r> Request<'r> {
             layers,
             network: true,
             signal_mask: SigSet::empty(),
+            own_group: false,
             recorder: None,
         }
     }

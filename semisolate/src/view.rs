@@ -199,6 +199,8 @@ impl<'v> View<'v> {
                 );
                 unless_absent(result).doing(|| format!("hide the sessions in {}", path.display()))
             }
+            // A read-only mount does not keep anybody from connecting.
+            What::Socket => self.bind(path),
             What::ReadOnly => self
                 .make_read_only(path)
                 .doing(|| format!("make {} read-only", path.display())),

@@ -19,17 +19,23 @@ const READ: [Signal; 9] = [
 /// Signals on their way through effigy.
 pub(crate) struct Signals {
     before: SigSet,
+    /// The command has a process group of its own: nothing that is sent to effigy's reaches it by itself.
+    forward_all: bool,
     pub(crate) arriving: SignalFd,
 }
 
 impl Signals {
     /// Begins to read signals instead of having them delivered.
-    pub(crate) fn read() -> nix::Result<Self> {
+    pub(crate) fn read(forward_all: bool) -> nix::Result<Self> {
         let set: SigSet = READ.into_iter().collect();
         let mut before = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), Some(&mut before))?;
         let arriving = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { before, arriving })
+        Ok(Self {
+            before,
+            forward_all,
+            arriving,
+        })
     }
 
     /// The mask that the command is to have: the one effigy was called with.
@@ -40,11 +46,19 @@ impl Signals {
     /// The next signal that is meant for the command and has not reached it by itself.
     pub(crate) fn next_to_forward(&self) -> Option<i32> {
         while let Ok(Some(info)) = self.arriving.read_signal() {
-            if let Some(signal) = forwarded(&info) {
+            if let Some(signal) = self.forwarded(&info) {
                 return Some(signal);
             }
         }
         None
+    }
+
+    /// The terminal sends to the whole process group, and the command is in it; so is what is inside, when it says `kill 0`. Only
+    /// what somebody outside sent is forwarded, unless the command's group is another.
+    fn forwarded(&self, info: &siginfo) -> Option<i32> {
+        let by_kernel = info.ssi_code > 0 && !self.forward_all;
+        let signal = i32::try_from(info.ssi_signo).ok()?;
+        (!by_kernel && !is_inside(info.ssi_pid)).then_some(signal)
     }
 
     /// Stops this process as the command was stopped, so that the shell sees its job stop. Returns when it is continued.
@@ -66,14 +80,6 @@ impl Drop for Signals {
         while let Ok(Some(_)) = self.arriving.read_signal() {}
         let _valid = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
     }
-}
-
-/// The terminal sends to the whole process group, and the command is in it; so is what is inside, when it says `kill 0`. Only
-/// what somebody outside sent is forwarded.
-fn forwarded(info: &siginfo) -> Option<i32> {
-    let by_kernel = info.ssi_code > 0;
-    let signal = i32::try_from(info.ssi_signo).ok()?;
-    (!by_kernel && !is_inside(info.ssi_pid)).then_some(signal)
 }
 
 /// Whether a process lives in a PID namespace below this one. One that is gone is taken to have been outside.

@@ -1,0 +1,109 @@
+//! What the command was refused because of the semisolate, said once and plainly when it has ended.
+//!
+//! Two refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside, and a file of another owner that
+//! cannot be copied up in a user namespace (EOVERFLOW, "value too large"). The journal names both.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use effigy_journal::event::{Address, Entry, Op, Outcome};
+use effigy_journal::{Reader, Session};
+use nix::libc;
+
+use crate::render::name::escaped;
+
+/// So many paths are named; of more, the number.
+const NAMED: usize = 5;
+
+/// Reads the journal and says on standard error what was refused. A journal that cannot be read says nothing here: `effigy log`
+/// tells what is wrong with it.
+pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
+    let Some(refused) = Refused::read(session, passed) else {
+        return;
+    };
+    for path in refused.sockets.iter().take(NAMED) {
+        let path = escaped(path.as_os_str());
+        eprintln!(
+            "effigy: the socket {path} was not reachable: sockets of other programs are not passed to the command by themselves"
+        );
+        eprintln!(
+            "  hint: run it with --pass-socket {path} to allow that; what is done through it is not recorded"
+        );
+    }
+    say_more(refused.sockets.len());
+    for path in refused.foreign.iter().take(NAMED) {
+        let owner = fs::symlink_metadata(path)
+            .map(|stat| format!(" (owner {}, group {})", stat.uid(), stat.gid()));
+        eprintln!(
+            "effigy: {} could not be changed: it belongs to another user or group{}",
+            escaped(path.as_os_str()),
+            owner.unwrap_or_default()
+        );
+    }
+    say_more(refused.foreign.len());
+    if !refused.foreign.is_empty() {
+        eprintln!(
+            "  hint: outside it may be yours to change, but an ordinary user's semisolate cannot hold it; run effigy as root for that"
+        );
+    }
+}
+
+fn say_more(count: usize) {
+    if count > NAMED {
+        eprintln!("effigy: … and {} more", count - NAMED);
+    }
+}
+
+/// Whether `path` is a real socket that an overlay shows but does not connect: not passed, and not made anew by the command.
+fn is_out_of_reach(session: &Session, passed: &[PathBuf], path: &Path) -> bool {
+    let is_socket =
+        |path: &Path| fs::symlink_metadata(path).is_ok_and(|stat| stat.file_type().is_socket());
+    let Some(cover) = session.record.cover_of(path) else {
+        return false;
+    };
+    let Ok(below) = path.strip_prefix(&cover.mount_point) else {
+        return false;
+    };
+    is_socket(path)
+        && !passed.iter().any(|passed| passed == path)
+        && !is_socket(&session.upper(cover.layer).join(below))
+}
+
+#[derive(Default)]
+struct Refused {
+    sockets: BTreeSet<PathBuf>,
+    foreign: BTreeSet<PathBuf>,
+}
+
+impl Refused {
+    fn read(session: &Session, passed: &[PathBuf]) -> Option<Self> {
+        let mut reader = Reader::open(File::open(session.journal()).ok()?).ok()?;
+        let mut refused = Self::default();
+        while let Ok(Some(entry)) = reader.next_entry() {
+            let Entry::Event(event) = entry else { continue };
+            match (&event.op, event.result) {
+                // The result of a connection is not seen, but that of one to a socket in a cover is sure.
+                (
+                    Op::Connect {
+                        address: Address::Unix(path),
+                    },
+                    _,
+                ) => {
+                    let path = reader.paths().path(*path);
+                    if is_out_of_reach(session, passed, &path) {
+                        refused.sockets.insert(path);
+                    }
+                }
+                (op, Outcome::Errno(libc::EOVERFLOW)) => {
+                    refused
+                        .foreign
+                        .extend(op.path().map(|path| reader.paths().path(path)));
+                }
+                _ => {}
+            }
+        }
+        Some(refused)
+    }
+}
