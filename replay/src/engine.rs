@@ -6,6 +6,7 @@
 
 use crate::copy::{Copier, CopyError};
 use crate::ledger::{Ledger, PlanFile};
+use crate::node::Node;
 use crate::options::{Phase, Progress};
 use crate::root::{Root, absent_is_none};
 use crate::step::{Loc, Step};
@@ -50,6 +51,8 @@ pub(crate) struct Engine<'a> {
     restaged: Vec<u64>,
     /// Steps that an undo leaves alone.
     pub(crate) skip: Vec<bool>,
+    /// Inodes are told apart by their births too.
+    births: bool,
     /// The plan was interrupted, so a file may be half written.
     pub(crate) resumed: bool,
     stop_after: Cell<Option<u64>>,
@@ -102,6 +105,10 @@ impl<'a> Engine<'a> {
             || vec![false; steps],
             |skip| skip.iter().map(|&s| s != 0).collect(),
         );
+        let births = targets
+            .iter()
+            .flatten()
+            .all(|root| sys::keeps_births(root.fd()));
         let now = Progress {
             phase: Phase::Preparing,
             done: 0,
@@ -117,12 +124,18 @@ impl<'a> Engine<'a> {
             staged,
             restaged,
             skip,
+            births,
             resumed: false,
             stop_after: Cell::new(stop_after),
             progress,
             now,
             links: HashMap::new(),
         })
+    }
+
+    /// Tells inodes apart.
+    fn id(&self, node: &Node) -> u64 {
+        node.identity(self.births)
     }
 
     /// The root and the path below it.
@@ -402,7 +415,7 @@ impl<'a> Engine<'a> {
     }
 
     /// What stands at a place; `None` also when a parent is missing.
-    fn find(&self, loc: &Loc) -> Result<Option<crate::node::Node>, Fail> {
+    fn find(&self, loc: &Loc) -> Result<Option<Node>, Fail> {
         let (root, rel) = self.place(loc)?;
         root.find(rel).map_err(self.failed("look at", loc))
     }

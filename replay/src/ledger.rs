@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! plan       the steps; from here on there is something to recover
-//! staged     inode numbers of the copies that were prepared; without it no name has been changed
+//! staged     identities of the copies that were prepared; without it no name has been changed
 //! before/    what was replaced or removed
 //! done       every step is taken
 //! undoing    an undo has begun
-//! restaged   inode numbers of the copies an undo prepared; without it the undo has changed no name
+//! restaged   identities of the copies an undo prepared; without it the undo has changed no name
 //! undone     everything was taken back (also: an interrupted apply was rolled back)
 //! ```
 //! A mark holds the time until which the changes of real files are effigy's own. A mark that is not whole does not count.
@@ -211,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// Notes inode numbers, one a step, 0 for none.
+    /// Notes identities of inodes, one a step, 0 for none.
     pub(crate) fn note_inodes(&self, name: &str, inodes: &[u64]) -> io::Result<()> {
         self.write(
             name,
@@ -222,7 +222,7 @@ impl Ledger {
         )
     }
 
-    /// The inode numbers noted; `None` when they never were.
+    /// The identities noted; `None` when they never were.
     pub(crate) fn inodes(&self, name: &str, steps: usize) -> io::Result<Option<Vec<u64>>> {
         let Some(bytes) = self.read(name)? else {
             return Ok(None);

@@ -88,6 +88,8 @@ pub struct Node {
     pub ctime: Time,
     /// Inode number.
     pub ino: u64,
+    /// When the inode was made; 0 where the filesystem does not tell.
+    pub birth: Time,
     /// Device the filesystem is on, major and minor.
     pub dev: (u32, u32),
     /// Device this node stands for, major and minor.
@@ -113,10 +115,16 @@ impl Node {
         self.kind == FileType::Regular
     }
 
-    /// Whether both are the same inode of the same filesystem.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.ino == other.ino && self.dev == other.dev
+    /// Tells inodes of one filesystem apart, also one that has taken the number of another: the number of a file that was
+    /// removed is soon given away again, its birth is not. Without births the number alone. Never 0.
+    pub(crate) fn identity(&self, births: bool) -> u64 {
+        let birth = if births { self.birth } else { Time::default() };
+        let nanoseconds = birth
+            .sec
+            .cast_unsigned()
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(u64::from(birth.nsec));
+        (self.ino ^ nanoseconds.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
     }
 
     /// Whether everything but names, identity and ctime agrees.

@@ -104,7 +104,7 @@ pub(crate) fn openat(
 pub(crate) fn stat(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<Node> {
     let mut buffer = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
-    let mask = libc::STATX_BASIC_STATS | libc::STATX_MNT_ID;
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
     // SAFETY: statx(2) reads a NUL-terminated path and writes one struct statx.
     check(unsafe {
         libc::statx(
@@ -131,6 +131,11 @@ pub(crate) fn stat(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<Node> {
         mtime: time(s.stx_mtime),
         ctime: time(s.stx_ctime),
         ino: s.stx_ino,
+        birth: if s.stx_mask & libc::STATX_BTIME == 0 {
+            Time::default()
+        } else {
+            time(s.stx_btime)
+        },
         dev: (s.stx_dev_major, s.stx_dev_minor),
         rdev: (s.stx_rdev_major, s.stx_rdev_minor),
         nlink: s.stx_nlink,
@@ -525,6 +530,16 @@ pub(crate) fn free_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: zeroed before, and filled by the kernel.
     let s = unsafe { buffer.assume_init() };
     Ok(s.f_bavail.saturating_mul(s.f_frsize))
+}
+
+/// Whether inodes of the filesystem that `fd` is on keep their time of birth: not on overlayfs, where it changes with the
+/// copy-up.
+pub(crate) fn keeps_births(fd: BorrowedFd<'_>) -> bool {
+    let mut buffer = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: fstatfs(2) writes one struct statfs.
+    let result = unsafe { libc::fstatfs(fd.as_raw_fd(), buffer.as_mut_ptr()) };
+    // SAFETY: zeroed before, and filled by the kernel.
+    result == 0 && unsafe { buffer.assume_init() }.f_type != libc::OVERLAYFS_SUPER_MAGIC
 }
 
 /// The effective user.

@@ -228,12 +228,13 @@ impl<'a> Check<'a> {
             (Some(_), None) => return Ok(conflict(Reason::GoneMeanwhile)),
             (Some(new), Some(node)) => (new, node),
         };
-        let ino = if new.source == Source::Move {
-            new.node.ino
+        let births = sys::keeps_births(root.fd());
+        let id = if new.source == Source::Move {
+            new.node.identity(births)
         } else {
             self.staged.get(index).copied().unwrap_or(0)
         };
-        if node.ino != ino {
+        if node.identity(births) != id {
             return Ok(conflict(Reason::ChangedMeanwhile));
         }
         // Attributes of directories may have been set by the plan itself.

@@ -581,7 +581,7 @@ impl<'a> Builder<'a> {
         let moved = new.as_ref().is_some_and(|new| new.source == Source::Move);
         let archive = self.next_archive();
         let put = if !movable {
-            let hold = self.temporary(item.cover, &item.rel);
+            let hold = self.temporary(item.cover, &item.rel)?;
             Put {
                 target,
                 old,
@@ -625,19 +625,29 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A name beside the target that nobody else uses.
-    fn temporary(&self, cover: u32, rel: &[u8]) -> Loc {
+    /// A name that nobody else uses, beside the target or, when its directory is yet to be made or opened,
+    /// above that.
+    fn temporary(&mut self, cover: u32, rel: &[u8]) -> Result<Loc, PlanError> {
         let name = format!(
             ".effigy-{}-{}-{}",
             self.session.record.id, self.number, self.kept
         )
         .into_bytes();
-        match parent_of(rel) {
-            Some(parent) if !parent.is_empty() => {
-                Loc::Target(cover, [parent, b"/", &name].concat())
+        let mut at = parent_of(rel);
+        while let Some(parent) = at {
+            if parent.is_empty() {
+                break;
             }
-            _ => Loc::Target(cover, name),
+            if self
+                .parents
+                .get(cover, parent)?
+                .is_some_and(|parent| parent.refusal.is_none())
+            {
+                return Ok(Loc::Target(cover, [parent, b"/", &name].concat()));
+            }
+            at = parent_of(parent);
         }
+        Ok(Loc::Target(cover, name))
     }
 
     /// Attributes of the layer's inode.

@@ -74,6 +74,8 @@ impl<'a> Parents<'a> {
                     .map_err(NetError::io(target.display(rel)))?,
             ),
             Ok(_) => None,
+            // A step of the plan will make a directory of what is none yet.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP)) => None,
             Err(e) => return Err(NetError::io(target.display(rel))(e)),
         };
         self.cache.insert(key, found);

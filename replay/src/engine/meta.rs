@@ -17,10 +17,10 @@ impl Engine<'_> {
             }
             other => other.map_err(self.failed("open", &step.target))?,
         };
-        let ino = step.made_by.map_or(step.node.ino, |index| {
+        let id = step.made_by.map_or(self.id(&step.node), |index| {
             self.staged.get(index as usize).copied().unwrap_or(0)
         });
-        if pinned.node.ino == ino {
+        if self.id(&pinned.node) == id {
             Ok(pinned)
         } else {
             Err(Fail::Raced(self.path(&step.target)))

@@ -49,23 +49,23 @@ impl Engine<'_> {
                 linked.map_err(self.failed("link", &put.hold))?;
             }
         }
-        self.staged[index] = self.find(&put.hold)?.map_or(0, |node| node.ino);
+        self.staged[index] = self.find(&put.hold)?.map_or(0, |node| self.id(&node));
         self.changed()
     }
 
-    /// The inode number of what is put there; 0 when nothing is, or nothing was staged yet.
-    fn new_ino(&self, index: usize, put: &Put) -> u64 {
+    /// The identity of what is put there; 0 when nothing is, or nothing was staged yet.
+    fn new_id(&self, index: usize, put: &Put) -> u64 {
         match &put.new {
             None => 0,
-            Some(new) if new.source == Source::Move => new.node.ino,
+            Some(new) if new.source == Source::Move => self.id(&new.node),
             Some(_) => self.staged[index],
         }
     }
 
     /// Whether this is what stood at the path, or the copy of it that an undo has put there.
     fn is_old(&self, index: usize, put: &Put, node: &Node) -> bool {
-        put.old.is_some_and(|old| old.ino == node.ino)
-            || (self.restaged[index] != 0 && self.restaged[index] == node.ino)
+        put.old.is_some_and(|old| self.id(&old) == self.id(node))
+            || (self.restaged[index] != 0 && self.restaged[index] == self.id(node))
     }
 
     fn spots(&self, put: &Put) -> Result<Spots<'_>, Fail> {
@@ -92,14 +92,14 @@ impl Engine<'_> {
     pub(super) fn put_forward(&mut self, index: usize, put: &Put) -> Result<(), Fail> {
         let spots = self.spots(put)?;
         let found = self.node(Some(&spots.target), &put.target)?;
-        let new_ino = self.new_ino(index, put);
+        let new_id = self.new_id(index, put);
         let raced = || Fail::Raced(self.path(&put.target));
         let valid = |node: Option<Node>| match (&put.old, node) {
             (Some(old), Some(node)) => self.is_old(index, put, &node) && node.looks_like(old),
             _ => false,
         };
         match (&put.old, &put.new) {
-            (_, Some(_)) if found.is_some_and(|node| node.ino == new_ino) => {}
+            (_, Some(_)) if found.is_some_and(|node| self.id(&node) == new_id) => {}
             (Some(_), Some(_)) => {
                 let hold = spots.hold.as_ref().ok_or_else(raced)?;
                 if !valid(found) {
@@ -136,14 +136,14 @@ impl Engine<'_> {
             }
             (None, None) => {}
         }
-        self.settle_modes(put, &spots)?;
+        self.settle_modes(index, put, &spots)?;
         if let (Some(archive), Some(hold)) = (&spots.archive, &spots.hold)
             && self
                 .node(Some(hold), &put.hold)?
                 .is_some_and(|node| self.is_old(index, put, &node))
         {
             self.rename(&put.hold, hold, archive)?;
-            self.settle_modes(put, &spots)?;
+            self.settle_modes(index, put, &spots)?;
             self.changed()?;
         }
         Ok(())
@@ -157,8 +157,8 @@ impl Engine<'_> {
             other => other?,
         };
         let found = self.node(Some(&spots.target), &put.target)?;
-        let new_ino = self.new_ino(index, put);
-        let is_new = found.is_some_and(|node| new_ino != 0 && node.ino == new_ino);
+        let new_id = self.new_id(index, put);
+        let is_new = found.is_some_and(|node| new_id != 0 && self.id(&node) == new_id);
         let is_old = |node: Option<Node>| node.is_some_and(|node| self.is_old(index, put, &node));
         let is_back = match (&put.old, &put.new) {
             (Some(_), _) => is_old(found),
@@ -194,7 +194,7 @@ impl Engine<'_> {
             }
             self.changed()?;
         }
-        self.settle_modes(put, &spots)
+        self.settle_modes(index, put, &spots)
     }
 
     /// Makes the copy of the old thing again that taking back will put there. Whether there was one to make.
@@ -207,7 +207,7 @@ impl Engine<'_> {
         if [found, held]
             .iter()
             .flatten()
-            .any(|node| node.ino == old.ino)
+            .any(|node| self.id(node) == self.id(old))
         {
             return Ok(false);
         }
@@ -217,7 +217,7 @@ impl Engine<'_> {
         // Left by an undo that was interrupted while it copied: the name is effigy's own.
         self.remove(&put.hold)?;
         self.copy(archive, &put.hold, false, true)?;
-        self.restaged[index] = self.find(&put.hold)?.map_or(0, |node| node.ino);
+        self.restaged[index] = self.find(&put.hold)?.map_or(0, |node| self.id(&node));
         self.changed()?;
         Ok(true)
     }
@@ -236,10 +236,10 @@ impl Engine<'_> {
     }
 
     pub(super) fn is_put_complete(&self, index: usize, put: &Put) -> Result<bool, Fail> {
-        let new_ino = self.new_ino(index, put);
+        let new_id = self.new_id(index, put);
         let found = self.find(&put.target)?;
         let placed = match &put.new {
-            Some(_) => found.is_some_and(|node| new_ino != 0 && node.ino == new_ino),
+            Some(_) => found.is_some_and(|node| new_id != 0 && self.id(&node) == new_id),
             None => found.is_none(),
         };
         let kept = match (&put.old, &put.archive) {
@@ -248,7 +248,7 @@ impl Engine<'_> {
                 if put.copied {
                     kept.is_some()
                 } else {
-                    kept.is_some_and(|node| node.ino == old.ino)
+                    kept.is_some_and(|node| self.id(&node) == self.id(old))
                 }
             }
             _ => true,
@@ -304,17 +304,19 @@ impl Engine<'_> {
     }
 
     /// Gives directories that had to be opened for the move their modes back, wherever they are now.
-    fn settle_modes(&self, put: &Put, spots: &Spots<'_>) -> Result<(), Fail> {
+    fn settle_modes(&self, index: usize, put: &Put, spots: &Spots<'_>) -> Result<(), Fail> {
         if sys::euid() == 0 {
             return Ok(());
         }
-        let moved = put
+        let made = put
             .new
             .as_ref()
-            .filter(|new| new.source == Source::Move)
-            .map(|new| new.node);
-        for node in [moved, put.old].into_iter().flatten() {
-            if !node.is_dir() || node.mode & 0o200 != 0 {
+            .filter(|new| !matches!(new.source, Source::Directory(_)));
+        let made = made.map(|new| (self.new_id(index, put), new.node));
+        let old = put.old.map(|old| (self.id(&old), old));
+        let copied = put.old.map(|old| (self.restaged[index], old));
+        for (ino, node) in [made, old, copied].into_iter().flatten() {
+            if !node.is_dir() || node.mode & 0o200 != 0 || ino == 0 {
                 continue;
             }
             for spot in [
@@ -326,7 +328,9 @@ impl Engine<'_> {
             .flatten()
             {
                 let settled = match absent_is_none(pin(spot.dir(), &spot.leaf)) {
-                    Ok(Some(pinned)) if pinned.node.ino == node.ino => set_mode(&pinned, node.mode),
+                    Ok(Some(pinned)) if self.id(&pinned.node) == ino => {
+                        set_mode(&pinned, node.mode)
+                    }
                     Ok(_) => Ok(()),
                     Err(e) => Err(e),
                 };

@@ -53,7 +53,7 @@ impl Engine<'_> {
     fn rewrite_pinned(&self, step: &Rewrite) -> Result<Pinned, Fail> {
         let (root, rel) = self.place(&step.target)?;
         match root.pin(rel) {
-            Ok(pinned) if pinned.node.ino == step.old.ino => Ok(pinned),
+            Ok(pinned) if self.id(&pinned.node) == self.id(&step.old) => Ok(pinned),
             Err(e) if e.raw_os_error() != Some(libc::ENOENT) => {
                 Err(self.failed("open", &step.target)(e))
             }
@@ -84,7 +84,7 @@ impl Engine<'_> {
         };
         let output = output.map_err(self.failed("write", &step.target))?;
         let same = sys::stat(output.as_fd(), c"").map_err(self.failed("look at", &step.target))?;
-        if same.ino != step.old.ino {
+        if self.id(&same) != self.id(&step.old) {
             return Err(Fail::Raced(self.path(&step.target)));
         }
         nix::unistd::ftruncate(&output, 0)

@@ -195,9 +195,10 @@ fn visit(
 ) {
     let meta = fs::symlink_metadata(path).unwrap();
     let kind = meta.file_type();
-    let locked = !is_root() && !kind.is_symlink() && meta.mode() & 0o500 != 0o500;
+    let need = if kind.is_dir() { 0o500 } else { 0o400 };
+    let locked = !is_root() && !kind.is_symlink() && meta.mode() & need != need;
     let content = if kind.is_file() {
-        unlocked(path, locked, || {
+        unlocked(locked, || {
             String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
         })
     } else if kind.is_symlink() {
@@ -211,7 +212,7 @@ fn visit(
         content
     };
     let xattrs = if kind.is_file() || kind.is_dir() {
-        unlocked(path, locked, || xattrs(path))
+        unlocked(locked, || xattrs(path))
     } else {
         Vec::new()
     };
@@ -235,7 +236,7 @@ fn visit(
     }
     dump.insert(rel, line);
     if kind.is_dir() {
-        unlocked(path, locked, || {
+        unlocked(locked, || {
             for entry in fs::read_dir(path).unwrap() {
                 visit(root, &entry.unwrap().path(), times, dump, names);
             }
@@ -243,19 +244,9 @@ fn visit(
     }
 }
 
-/// Looks into what its owner has locked.
-fn unlocked<T>(path: &Path, locked: bool, look: impl FnOnce() -> T) -> T {
-    let mode = fs::symlink_metadata(path).unwrap().permissions();
-    if locked {
-        let mut open = mode.clone();
-        open.set_mode(mode.mode() | 0o700);
-        fs::set_permissions(path, open).unwrap();
-    }
-    let seen = look();
-    if locked {
-        fs::set_permissions(path, mode).unwrap();
-    }
-    seen
+/// Looks into what its owner has not locked: opening it would be a change that undo must refuse to overwrite.
+fn unlocked<T: Default>(locked: bool, look: impl FnOnce() -> T) -> T {
+    if locked { T::default() } else { look() }
 }
 
 fn sum(text: &str) -> u64 {
