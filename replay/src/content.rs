@@ -1,9 +1,17 @@
 //! A file's content at the end of the session.
 
+use crate::known::absolute;
+use crate::layer;
+use crate::ledger::{Ledger, Stage};
+use crate::net::NetError;
 use crate::node::Node;
-use effigy_journal::Session;
+use crate::root::{Root, absent_is_none};
+use crate::sys;
+use effigy_journal::{Cover, Session, Timestamp};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Where the content was found.
@@ -55,13 +63,127 @@ pub enum ContentError {
         /// The reason.
         source: io::Error,
     },
+    /// The ledger of an apply cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] NetError),
 }
 
-/// Opens `path` (absolute) as it was at the end of the session.
+/// What a layer says of a path.
+enum Says {
+    /// It is in the layer.
+    Here,
+    /// It does not exist in the view.
+    Gone,
+    /// The real tree shows through.
+    Nothing,
+}
+
+/// Opens `path` (absolute, without symbolic links) as it was at the end of the session.
 ///
 /// # Errors
 /// When there is no such file.
 pub fn at_end(session: &Session, path: &Path) -> Result<Content, ContentError> {
-    let _ = (session, path);
-    todo!()
+    let io = |source| ContentError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let absent = || ContentError::Absent {
+        path: path.to_owned(),
+    };
+    let Some(cover) = session.record.cover_of(path) else {
+        return Err(absent());
+    };
+    let rel = path
+        .strip_prefix(&cover.mount_point)
+        .unwrap_or(Path::new(""))
+        .as_os_str()
+        .as_bytes();
+    let (root, found) = match ask_layer(session, cover, rel).map_err(io)? {
+        Says::Here => (
+            Root::open(&session.upper(cover.layer)).map_err(io)?,
+            Found::Layer,
+        ),
+        Says::Gone => return Err(absent()),
+        Says::Nothing => (
+            Root::open(&cover.mount_point).map_err(io)?,
+            Found::Untouched,
+        ),
+    };
+    let node = match root.find(rel) {
+        Ok(Some(node)) => node,
+        Ok(None) => return Err(absent()),
+        Err(e) => return Err(io(e)),
+    };
+    if !node.is_file() {
+        return Err(ContentError::NotAFile {
+            path: path.to_owned(),
+            kind: node.kind,
+        });
+    }
+    let file = File::from(root.open_file(rel, libc::O_RDONLY).map_err(io)?);
+    let found = if found == Found::Untouched {
+        in_place(session, path, &node)?
+    } else {
+        found
+    };
+    Ok(Content { file, node, found })
+}
+
+/// Walks down the layer: the first whiteout, or the end of an opaque directory, decides.
+fn ask_layer(session: &Session, cover: &Cover, rel: &[u8]) -> io::Result<Says> {
+    let upper = match absent_is_none(Root::open(&session.upper(cover.layer)))? {
+        Some(root) => root,
+        None => return Ok(Says::Nothing),
+    };
+    let mut opaque = false;
+    let mut dir = upper.open_dir(b"")?;
+    let mut names = rel.split(|&b| b == b'/').peekable();
+    while let Some(name) = names.next() {
+        let marks = layer::marks(dir.as_fd(), None)?;
+        opaque |= marks.opaque;
+        let leaf = sys::cstring(name)?;
+        let Some(node) = absent_is_none(sys::stat(dir.as_fd(), &leaf))? else {
+            return Ok(if opaque { Says::Gone } else { Says::Nothing });
+        };
+        if layer::is_whiteout(dir.as_fd(), &leaf, &node, &marks)? {
+            return Ok(Says::Gone);
+        }
+        if names.peek().is_none() {
+            return Ok(Says::Here);
+        }
+        if !node.is_dir() {
+            return Ok(Says::Gone);
+        }
+        dir = sys::openat(
+            dir.as_fd(),
+            &leaf,
+            libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW,
+            0,
+        )?;
+    }
+    Ok(Says::Nothing)
+}
+
+/// Whether an apply has put a real file there, and whether it was changed since.
+fn in_place(session: &Session, path: &Path, node: &Node) -> Result<Found, NetError> {
+    let mut found = Found::Untouched;
+    for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+        let Stage::Applied(done) = ledger.stage()? else {
+            continue;
+        };
+        let Some(plan) = ledger.plan()? else { continue };
+        let targets = plan
+            .steps
+            .iter()
+            .filter_map(|step| absolute(&plan, step.target()?));
+        if targets.into_iter().any(|target| path.starts_with(target)) {
+            let changed = Timestamp::from(node.ctime) > done;
+            found = if changed {
+                Found::AppliedAndChanged
+            } else {
+                Found::Applied
+            };
+        }
+    }
+    Ok(found)
 }

@@ -48,14 +48,6 @@ impl Origin {
             _ => Self::Unknown,
         }
     }
-
-    /// Whether it can be the file of this handle.
-    pub(crate) fn is(&self, handle: Option<&(u8, Vec<u8>)>) -> bool {
-        match (self, handle) {
-            (Self::Handle(kind, bytes), Some((k, b))) => kind == k && bytes == b,
-            _ => false,
-        }
-    }
 }
 
 /// Reads the marks of `leaf` below `dir`, or of `dir` itself.

@@ -50,6 +50,7 @@ mod sys;
 pub mod undo;
 
 pub use conflict::{Advice, Conflict, Reason};
+pub use diff::{DiffOptions, Differ};
 pub use engine::{ApplyError, Left};
 pub use net::{Change, NetEffect, NetError, net_effects};
 pub use node::{FileType, Node, Time};

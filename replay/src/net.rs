@@ -58,6 +58,8 @@ pub struct NetEffect {
     pub after: Option<Node>,
     /// The apply that put it in place; `None` while it is only in the layer.
     pub applied: Option<u32>,
+    /// It was put in place, and somebody has changed it there since.
+    pub changed_since: bool,
     pub(crate) before_at: Option<Loc>,
     pub(crate) after_at: Option<Loc>,
 }
@@ -175,6 +177,7 @@ fn effect(
         before: before_item.real,
         after: item.upper,
         applied: None,
+        changed_since: false,
         before_at: before_item
             .real
             .map(|_| Loc::Target(before_item.cover, before_item.rel.clone())),

@@ -170,7 +170,7 @@ pub enum PlanError {
     #[error("apply: {} {} in conflict", .0.len(), if .0.len() == 1 { "path is" } else { "paths are" })]
     Conflicts(Vec<Conflict>),
     /// Patterns that match nothing.
-    #[error("apply: no effect matches {}", .0.iter().map(|p| p.to_string_lossy()).collect::<Vec<_>>().join(", "))]
+    #[error("apply: no effect matches {}", .0.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoMatch(Vec<OsString>),
     /// Not enough room for the copies.
     #[error("apply: {needed} bytes are to be copied to the filesystem of {}, and {free} are free", .path.display())]

@@ -495,11 +495,11 @@ impl<'a> Walk<'a> {
                 .unwrap_or_default();
             return self.blocked(rel, Reason::ParentGone { parent });
         }
-        self.new(rel, upper, marks, None, false).map(drop)
+        self.added(rel, upper, marks, None, false).map(drop)
     }
 
     /// A real mount stands where the layer has something.
-    fn mounted(&mut self, rel: &mut Vec<u8>, upper: Node, real: Node) -> Result<(), NetError> {
+    fn mounted(&mut self, rel: &[u8], upper: Node, real: Node) -> Result<(), NetError> {
         if upper.is_dir() && real.is_dir() && self.is_empty(rel)? {
             return Ok(());
         }
@@ -536,7 +536,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Something new with all that is below. `quiet`: its whiteouts are of no interest.
-    fn new(
+    fn added(
         &mut self,
         rel: &mut Vec<u8>,
         upper: Node,
@@ -604,7 +604,7 @@ impl<'a> Walk<'a> {
                 .read_marks(dir, name, &node)
                 .map_err(self.upper_error(rel))?;
         }
-        self.new(rel, node, marks, Some(index), quiet).map(drop)
+        self.added(rel, node, marks, Some(index), quiet).map(drop)
     }
 
     /// An entry of a new directory, looked at only for what must not reach the real tree.

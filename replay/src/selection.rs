@@ -155,14 +155,8 @@ impl Selection {
     /// Whether this absolute path is meant; notes which patterns matched.
     pub fn contains(&self, path: &Path) -> bool {
         // Every pattern is asked, so that each knows whether it is of any use.
-        let only = self
-            .only
-            .iter()
-            .fold(false, |found, p| p.matches(path) || found);
-        let excluded = self
-            .exclude
-            .iter()
-            .fold(false, |found, p| p.matches(path) || found);
+        let only = self.only.iter().filter(|p| p.matches(path)).count() > 0;
+        let excluded = self.exclude.iter().filter(|p| p.matches(path)).count() > 0;
         (self.only.is_empty() || only) && !excluded
     }
 

@@ -45,6 +45,8 @@ pub(crate) enum Source {
     Directory(Meta),
     /// Another name of this real file.
     Link(Loc),
+    /// It was made at the hold by the [`Make`] steps before.
+    Made,
 }
 
 /// What is put at a path.
@@ -101,6 +103,34 @@ pub(crate) struct Rewrite {
     pub(crate) archive: Vec<u8>,
 }
 
+/// What a [`Make`] makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Made {
+    /// A regular file with the first `len` bytes of that file.
+    File { from: Loc, len: u64 },
+    /// A regular file without content.
+    Empty,
+    /// An empty directory, open for its owner; `Attributes` gives it its own.
+    Directory,
+    /// A symbolic link to this.
+    Symlink(Vec<u8>),
+    /// A FIFO, socket or device: mode with its type, device number.
+    Node { mode: u32, rdev: (u32, u32) },
+    /// Another name of this file.
+    Link(Loc),
+    /// Nothing new: the attributes of what stands there.
+    Attributes,
+}
+
+/// Makes something while copies are prepared, in a place where it does not count yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Make {
+    pub(crate) at: Loc,
+    pub(crate) made: Made,
+    /// Its attributes; those of another name are the file's.
+    pub(crate) meta: Option<Meta>,
+}
+
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
@@ -127,6 +157,7 @@ pub(crate) enum Step {
     Put(Put),
     Meta(SetMeta),
     Rewrite(Rewrite),
+    Make(Make),
 }
 
 impl Step {

@@ -592,7 +592,7 @@ impl<'a> Builder<'a> {
             }
         } else if moved {
             if let Some(parent) = parent_of(&upper) {
-                self.open_layer_directory(&parent.to_vec())?;
+                self.open_layer_directory(parent)?;
             }
             Put {
                 target,

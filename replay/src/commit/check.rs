@@ -119,8 +119,8 @@ impl Builder<'_> {
     }
 
     /// The same for a directory of the layer, at the very beginning.
-    pub(super) fn open_layer_directory(&mut self, rel: &Vec<u8>) -> Result<(), PlanError> {
-        let target = Loc::Session(rel.clone());
+    pub(super) fn open_layer_directory(&mut self, rel: &[u8]) -> Result<(), PlanError> {
+        let target = Loc::Session(rel.to_vec());
         if sys::euid() == 0 || self.opened.contains(&target) {
             return Ok(());
         }

@@ -62,8 +62,7 @@ pub(super) fn choose(
         selected,
     };
     let mut conflicts = Vec::new();
-    for index in 0..items.len() {
-        let item = &items[index];
+    for (index, item) in items.iter().enumerate() {
         let Some(reason) = conflict(session, scanned, &chosen.selected, index, options, known)
         else {
             continue;

@@ -67,7 +67,7 @@ impl Engine<'_> {
                 }
                 self.changed()
             }
-            Step::Put(_) | Step::Meta(_) | Step::Rewrite(_) => Ok(()),
+            Step::Put(_) | Step::Meta(_) | Step::Rewrite(_) | Step::Make(_) => Ok(()),
         }
     }
 

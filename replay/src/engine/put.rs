@@ -165,7 +165,8 @@ impl Engine<'_> {
             (None, _) => found.is_none(),
         };
         // Whatever else stands there was put there by somebody else and stays.
-        if !is_back && !is_new && !(put.new.is_none() && found.is_none()) {
+        let is_removed = put.new.is_none() && found.is_none();
+        if !(is_back || is_new || is_removed) {
             if let (Some(archive), Some(hold)) = (&spots.archive, &spots.hold)
                 && is_old(self.node(Some(hold), &put.hold)?)
             {

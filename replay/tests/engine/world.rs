@@ -5,7 +5,7 @@ use effigy_replay::{Options, Selection, commit, recover, undo};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
