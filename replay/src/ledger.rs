@@ -227,9 +227,11 @@ impl Ledger {
         let Some(bytes) = self.read(name)? else {
             return Ok(None);
         };
-        let (words, rest) = bytes.as_chunks::<8>();
-        let whole = words.len() == steps && rest.is_empty();
-        Ok(whole.then(|| words.iter().map(|w| u64::from_le_bytes(*w)).collect()))
+        let words = bytes
+            .chunks_exact(8)
+            .filter_map(|word| word.first_chunk::<8>());
+        let whole = bytes.len() == steps.saturating_mul(8);
+        Ok(whole.then(|| words.map(|word| u64::from_le_bytes(*word)).collect()))
     }
 }
 

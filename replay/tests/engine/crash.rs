@@ -26,22 +26,18 @@ fn whole(
     trees: &Trees,
     options: &Options<'_>,
 ) -> bool {
-    loop {
-        session.lock_exclusive().unwrap();
-        match recover::recover(session, options, &mut |_| ()) {
-            Ok(recovered) => assert!(
-                recovered.left.is_empty(),
-                "{what}: left {:?}",
-                recovered.left
-            ),
-            Err(ApplyError::Stopped) => {
-                // The recovery was interrupted too: the next one is not.
-                assert_eq!(options.stop_after.is_some(), true);
-                return whole(what, world, session, trees, &Options::default());
-            }
-            Err(e) => panic!("{what}: {e}"),
+    session.lock_exclusive().unwrap();
+    match recover::recover(session, options, &mut |_| ()) {
+        Ok(recovered) => assert!(
+            recovered.left.is_empty(),
+            "{what}: left {:?}",
+            recovered.left
+        ),
+        // The recovery was interrupted too: the next one is not.
+        Err(ApplyError::Stopped) if options.stop_after.is_some() => {
+            return whole(what, world, session, trees, &Options::default());
         }
-        break;
+        Err(e) => panic!("{what}: {e}"),
     }
     let after = world.dump();
     assert_eq!(
