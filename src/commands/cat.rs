@@ -44,7 +44,7 @@ fn left(session: &Session, path: &Path) -> anyhow::Result<File> {
         ContentError::Absent { .. } | ContentError::NotAFile { .. } => {
             Failure::from_error(error).status(status::NO)
         }
-        ContentError::Io { .. } => Failure::from_error(error),
+        ContentError::Io { .. } | ContentError::Ledger(_) => Failure::from_error(error),
     })?;
     if content.found == Found::AppliedAndChanged {
         let message = format!(
