@@ -43,7 +43,7 @@ demo: build
 		[ "$$(stat -f -c %T "$$base")" = overlayfs ] || break
 	done
 	dir=$$(mktemp -d "$$base/effigy-demo.XXXXXX")
-	export EFFIGY_STORE="$$dir/store" PAGER=cat
+	export EFFIGY_STORE="$$dir/store" PAGER=cat GIT_OPTIONAL_LOCKS=0
 	trap '"$$effigy" discard --all --yes >/dev/null 2>&1 || :; rm -rf "$$dir"' EXIT
 	mkdir "$$dir/work"; cd "$$dir/work"
 	say() { printf '\n$$ %s\n' "$$*"; }
