@@ -274,15 +274,18 @@ impl<'a> Check<'a> {
             let path = root.display(&below);
             // A directory too: one that was moved in brings entries of any age along.
             let foreign = !tree || self.known.is_foreign(&path, &node);
-            if foreign && !self.goes.contains(&loc) {
+            let known = into.len();
+            if tree && node.is_dir() {
+                self.below(&loc, root, &below, tree, into)?;
+            }
+            // A directory whose entries say what was changed need not be told of itself.
+            if foreign && !self.goes.contains(&loc) && into.len() == known {
                 into.push(Conflict {
                     path,
                     reason: Reason::UnseenBelow,
                     wanted: None,
                     found: Some(node),
                 });
-            } else if tree && node.is_dir() {
-                self.below(&loc, root, &below, tree, into)?;
             }
         }
         Ok(())

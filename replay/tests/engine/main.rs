@@ -5,6 +5,9 @@
     reason = "tests work on trees of their own and fail by panicking"
 )]
 
+mod attack;
+mod conflict;
 mod crash;
 mod law;
+mod show;
 mod world;
