@@ -97,8 +97,8 @@ pub(crate) fn write_null<'a>(
 
 /// Writes rows for a person: the risky ones first and marked.
 ///
-/// With `room`, and more rows than that, what is new below a new directory is folded into that directory's line. Other
-/// rows, and risky ones, are always written: a deletion is never abridged.
+/// With `room`, and more rows than that, what is new below a new directory is folded into that directory's line, and of
+/// many alike in one directory the first are shown. Risky rows are always written, and a deletion is never abridged.
 pub(crate) fn write_for_review(
     out: &mut dyn Write,
     rows: &[Row<'_>],
@@ -117,14 +117,36 @@ pub(crate) fn write_for_review(
     }
     let fold = room.is_some_and(|room| rows.len() > room);
     let mut rest = rows.iter().filter(|row| row.risk.is_none()).peekable();
+    // Consecutive rows of one kind directly in one directory.
+    let mut alike = 0;
+    let mut before: Option<&Row<'_>> = None;
     while let Some(row) = rest.next() {
-        write_row(out, row, palette)?;
-        if fold && row.code == Code::Added && row.is_directory {
-            let mut folded = 0;
-            while rest
-                .next_if(|next| next.code == Code::Added && next.path.starts_with(row.path))
-                .is_some()
+        alike = match before {
+            Some(before) if row.is_beside(before) => alike + 1,
+            _ => 1,
+        };
+        before = Some(row);
+        if fold && alike > ALIKE && row.may_fold() {
+            let mut folded = 1;
+            let mut beside = row;
+            while let Some(next) =
+                rest.next_if(|next| next.is_beside(row) || next.is_new_below(beside))
             {
+                folded += 1;
+                if next.is_beside(row) {
+                    beside = next;
+                }
+            }
+            let directory = row.path.parent().unwrap_or(row.path);
+            let note = format!("{folded} more in {}", escaped(directory));
+            let letter = palette.paint(row.code.ink(), row.code.letter());
+            writeln!(out, "{letter} {}", palette.paint(Ink::Faint, note))?;
+            continue;
+        }
+        write_row(out, row, palette)?;
+        if fold && row.is_directory {
+            let mut folded = 0;
+            while rest.next_if(|next| next.is_new_below(row)).is_some() {
                 folded += 1;
             }
             if folded > 0 {
@@ -135,6 +157,26 @@ pub(crate) fn write_for_review(
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// So many rows of one kind in one directory are shown before the others are counted.
+const ALIKE: usize = 10;
+
+impl Row<'_> {
+    /// Whether it may be counted instead of shown: what went away, or is not what it was, is always shown.
+    fn may_fold(&self) -> bool {
+        matches!(self.code, Code::Added | Code::Content | Code::Metadata)
+    }
+
+    /// Whether it is new like the directory it lies in.
+    fn is_new_below(&self, directory: &Row<'_>) -> bool {
+        let new = self.code == Code::Added && directory.code == Code::Added;
+        new && self.path.starts_with(directory.path)
+    }
+
+    fn is_beside(&self, other: &Row<'_>) -> bool {
+        self.code == other.code && self.path.parent() == other.path.parent()
+    }
 }
 
 fn write_row(out: &mut dyn Write, row: &Row<'_>, palette: Palette) -> io::Result<()> {
@@ -227,6 +269,24 @@ mod tests {
             "M /w/.git/hooks/x  ! hook\nA /w/new  and 3 more below it\nA /w/newer\nD /w/old\nD /w/old/f\n\
              R /w/fr\\nom -> /w/to\n"
         );
+    }
+
+    #[test]
+    fn many_alike_in_one_directory_are_counted() {
+        let added: Vec<String> = (0..40).map(|n| format!("/w/a/{n:02}")).collect();
+        let deleted: Vec<String> = (0..40).map(|n| format!("/w/d/{n:02}")).collect();
+        let rows: Vec<_> = added
+            .iter()
+            .map(|path| row(Code::Added, path, false))
+            .chain(deleted.iter().map(|path| row(Code::Deleted, path, false)))
+            .collect();
+        let shown = text(|out| write_for_review(out, &rows, Palette::plain(), Some(30)));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(
+            lines[9..12],
+            ["A /w/a/09", "A 30 more in /w/a", "D /w/d/00"]
+        );
+        assert_eq!(lines.len(), 10 + 1 + 40);
     }
 
     #[test]
