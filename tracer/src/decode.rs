@@ -339,6 +339,9 @@ fn only(flags: i32, allowed: i32) -> Result<i32> {
 
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 const EMPTY: i32 = libc::AT_EMPTY_PATH;
+const NOREPLACE: u32 = libc::RENAME_NOREPLACE;
+const EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+const WHITEOUT: u32 = libc::RENAME_WHITEOUT;
 
 /// A 16-bit id of the old calls: all ones means "unchanged".
 fn id16(id: u32) -> u32 {
@@ -392,6 +395,11 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             } else {
                 0
             };
+            if flags & !(NOREPLACE | EXCHANGE | WHITEOUT) != 0
+                || (flags & EXCHANGE != 0 && flags & (NOREPLACE | WHITEOUT) != 0)
+            {
+                return Err(Undecoded::Fails(libc::EINVAL));
+            }
             Request::Rename {
                 from: path(&mut r, 0)?,
                 to: path(&mut r, 1)?,

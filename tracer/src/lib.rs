@@ -105,6 +105,7 @@ impl Prepared {
     /// EBUSY: a listener is already present (a run within a run). EINVAL: the kernel lacks wait-killable notifications (before
     /// 5.19).
     pub fn arm(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        listener::open_to_supervisor()?;
         let listener = listener::install(&self.program)?;
         listener::send(socket, listener.as_fd())
     }

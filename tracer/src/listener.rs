@@ -49,6 +49,13 @@ pub(crate) struct Listener {
     fd: OwnedFd,
 }
 
+/// Lets the supervisor look at the calling process. One that has changed its ids since it was forked is shut to everybody
+/// without power over the user namespace it came from, until it executes a program.
+pub(crate) fn open_to_supervisor() -> io::Result<()> {
+    // SAFETY: prctl(2) PR_SET_DUMPABLE takes plain numbers.
+    check(i64::from(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) })).map(drop)
+}
+
 /// Installs `program` on the calling thread; returns the listener. Allocates nothing.
 ///
 /// no_new_privs is set only where installing without it is refused, so that set-user-id programs work for real root.

@@ -131,7 +131,7 @@ pub(crate) fn place(start: &Start, name: &Name) -> Result<Place> {
     };
     let (parent, last) = split(path);
     let last = if trim(path).is_empty() {
-        c".".to_owned()
+        c"/".to_owned()
     } else {
         cstring(last)?
     };

@@ -498,6 +498,9 @@ impl Supervisor {
             let name = resolve::name_of(fd.as_fd())?;
             return Ok(Object { fd, seen, name });
         }
+        if name.bytes().is_empty() {
+            return Err(Errno(libc::ENOENT));
+        }
         let start = self.start(asked, name)?;
         resolve::object(&start, name, flags & libc::AT_SYMLINK_NOFOLLOW == 0)
     }

@@ -358,12 +358,13 @@ impl Supervisor {
     pub(super) fn link(&mut self, asked: &Asked, from: &Name, to: &Name, flags: i32) -> Handled {
         let op = |from, to| Op::Link { from, to };
         let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-        // A descriptor as the source: only its owner may use it.
-        let by_descriptor = from.bytes().is_empty() && flags & libc::AT_EMPTY_PATH != 0;
+        // With AT_EMPTY_PATH the kernel asks who opened the descriptor: only the task can answer.
+        let by_descriptor = flags & libc::AT_EMPTY_PATH != 0;
         let nofollow = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
         let object = self.object(asked, from, flags & libc::AT_EMPTY_PATH | nofollow);
         let resolved = object.and_then(|object| Ok((object, self.place(asked, to)?)));
         let (object, b) = match resolved {
+            Err(_) if by_descriptor => return self.go_on(asked),
             Err(errno) => {
                 return self.fail(asked, errno, [Some(from), Some(to)], |[a, b]| op(a, b));
             }

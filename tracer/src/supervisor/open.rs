@@ -276,9 +276,8 @@ impl Supervisor {
                 result,
             );
         }
-        if result == Outcome::Ok {
-            self.tasks.executed(asked.pid);
-        }
+        // Also when it seems to fail: looking at the process again is cheap.
+        self.tasks.executed(asked.pid);
         self.go_on(asked)
     }
 

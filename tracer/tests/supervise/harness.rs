@@ -30,6 +30,7 @@ impl Attend for Closed {
 }
 
 pub(crate) struct Recording {
+    pub(crate) stdout: Vec<u8>,
     pub(crate) status: ExitStatus,
     pub(crate) report: Report,
     pub(crate) entries: Vec<Entry>,
@@ -102,13 +103,14 @@ impl Scratch {
         command.args(args).current_dir(self.work());
         // SAFETY: between fork and exec only `arm` runs, which allocates nothing.
         unsafe { command.pre_exec(move || prepared.arm(to.as_fd())) };
-        let status = command.status().unwrap();
+        let output = command.stderr(std::process::Stdio::inherit()).output().unwrap();
+        let status = output.status;
         drop(end);
         let report = supervisor.join().unwrap().unwrap();
-        self.read(&store, status, report)
+        self.read(&store, (status, output.stdout), report)
     }
 
-    fn read(&self, store: &Path, status: ExitStatus, report: Report) -> Recording {
+    fn read(&self, store: &Path, (status, stdout): (ExitStatus, Vec<u8>), report: Report) -> Recording {
         let file = File::open(store.join("journal")).unwrap();
         let journal_bytes = file.metadata().unwrap().len();
         let mut reader = Reader::open(file).unwrap();
@@ -154,6 +156,7 @@ impl Scratch {
             entries.push(entry);
         }
         Recording {
+            stdout,
             status,
             report,
             entries,

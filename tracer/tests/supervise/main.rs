@@ -1,6 +1,7 @@
 //! The supervisor against real programs, without a semisolate.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
+mod fidelity;
 mod harness;
 
 use effigy_tracer::Options;
@@ -39,7 +40,7 @@ fn timing_of_many_calls() {
     let run = scratch.python("import os,time\nt=time.time()\nfor i in range(5000): os.mkdir('d'); os.rmdir('d')\nprint((time.time()-t)*1e6/10000,'us a call')");
     run.ok();
     assert_eq!(run.lines.len(), 10000);
-    println!("{} bytes, {:?}", run.journal_bytes, run.report);
+    println!("{} {} bytes, {:?}", String::from_utf8_lossy(&run.stdout).trim(), run.journal_bytes, run.report);
 }
 
 #[test]
