@@ -350,35 +350,37 @@ impl Planner<'_> {
         }
     }
 
-    /// Gives covers of their own to directories below the covered `dir` that the user may write to but does not own, such as
-    /// /var/tmp: without one, a new name in them would need a copy-up that a user namespace refuses (EOVERFLOW). They are looked for
-    /// where they usually are: directly below `dir`, on the way to the working directory and the like, and below a working directory
-    /// that is foreign itself.
+    /// Gives covers of their own to directories below the covered `dir` in which the user may make changes but whose copy-up a user
+    /// namespace refuses (EOVERFLOW), because they or a directory above them belong to somebody else: /var/tmp, or a user's
+    /// directories in /var/www. They are looked for where they usually are: directly below `dir`, on the way to the working directory
+    /// and the like, and below a working directory that is foreign itself.
     fn cover_foreign(&mut self, mount: &Mount, dir: &Path) {
-        let mut found: Vec<PathBuf> = Vec::new();
-        let children = self
-            .tree
-            .directories(dir)
-            .map_or_else(Vec::new, |(names, _)| names);
-        found.extend(
-            children
-                .iter()
-                .map(|name| mountinfo::join(dir, name))
-                .filter(|path| self.needs_own_cover(path)),
-        );
+        let mut found = self.children(dir);
+        found.retain(|path| self.needs_own_cover(path));
         for likely in self
             .wishes
             .likely
             .iter()
             .chain([&self.wishes.working_directory])
+            .filter(|likely| likely.starts_with(dir))
         {
-            let way = likely
-                .ancestors()
-                .take_while(|path| path.starts_with(dir) && *path != dir);
-            found.extend(
-                way.filter(|path| self.needs_own_cover(path))
-                    .map(Path::to_path_buf),
-            );
+            let mut way: Vec<&Path> = likely.ancestors().take_while(|path| *path != dir).collect();
+            way.reverse();
+            let mut below_foreign = false;
+            for path in way {
+                if self.needs_own_cover(path) {
+                    found.push(path.to_path_buf());
+                    below_foreign = false;
+                } else if self.tree.is_foreign(path) {
+                    below_foreign = true;
+                    let mut beside = self.children(path);
+                    beside.retain(|child| self.tree.may_write(child));
+                    found.extend(beside);
+                } else if below_foreign {
+                    found.push(path.to_path_buf());
+                    below_foreign = false;
+                }
+            }
         }
         let work = &self.wishes.working_directory;
         if work.starts_with(dir) && self.needs_own_cover(work) {
@@ -388,12 +390,7 @@ impl Planner<'_> {
                 && budget > 0
             {
                 budget -= 1;
-                for name in self
-                    .tree
-                    .directories(&next)
-                    .map_or_else(Vec::new, |(names, _)| names)
-                {
-                    let path = mountinfo::join(&next, &name);
+                for path in self.children(&next) {
                     if self.needs_own_cover(&path) {
                         found.push(path.clone());
                     }
@@ -406,6 +403,16 @@ impl Planner<'_> {
         for path in found {
             self.cover(mount, &path, false);
         }
+    }
+
+    /// The directories in `dir`.
+    fn children(&self, dir: &Path) -> Vec<PathBuf> {
+        let names = self.tree.directories(dir).map(|(names, _)| names);
+        names
+            .unwrap_or_default()
+            .iter()
+            .map(|name| mountinfo::join(dir, name))
+            .collect()
     }
 
     fn needs_own_cover(&self, dir: &Path) -> bool {

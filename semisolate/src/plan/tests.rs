@@ -291,6 +291,7 @@ fn words(what: &What) -> String {
         What::Processes => "processes".to_owned(),
         What::Mask => "mask".to_owned(),
         What::ReadOnly => "read-only".to_owned(),
+        What::Socket => "socket".to_owned(),
     }
 }
 
@@ -744,6 +745,61 @@ fn a_foreign_working_directory_is_covered_with_the_directories_in_it() {
         "/srv/team/site/pages/en",
     ];
     assert_eq!(covers, expected.map(Path::new));
+}
+
+#[test]
+fn own_directories_below_a_foreign_one_get_covers_on_the_way_to_where_the_user_works() {
+    let fixture = fixture("debian_separate_home");
+    let mut kinds = fixture.kinds.clone();
+    for path in ["/var/www", "/var/www/sites", "/var/www/other"] {
+        kinds.insert(path.into(), Kind::Readable);
+    }
+    for path in [
+        "/var/www/sites/mine",
+        "/var/www/sites/mine/pages",
+        "/var/www/sites/too",
+        "/home/physics/alice",
+        "/home/physics/alice/in",
+    ] {
+        kinds.insert(path.into(), Kind::Own);
+    }
+    kinds.insert("/home/physics".into(), Kind::Readable);
+    let tree = Sketch { kinds, root: false };
+    let wishes = Wishes {
+        working_directory: "/var/www/sites/mine/pages".into(),
+        likely: vec!["/home/physics/alice".into()],
+        ..fixture.wishes.clone()
+    };
+    let plan = Plan::new(&fixture.mounts, true, &wishes, &tree).expect("a plan");
+    let covers: Vec<&Path> = plan
+        .covers()
+        .map(|(path, _)| path)
+        .filter(|path| path.starts_with("/var/www") || path.starts_with("/home"))
+        .collect();
+    let expected = [
+        "/home",
+        "/home/physics/alice",
+        "/var/www/sites/mine",
+        "/var/www/sites/too",
+    ];
+    assert_eq!(covers, expected.map(Path::new));
+}
+
+#[test]
+fn a_socket_is_placed_over_what_covers_its_directory() {
+    let fixture = fixture("ubuntu_snaps");
+    let socket = Path::new("/run/user/1000/bus");
+    let wishes = Wishes {
+        sockets: vec![socket.to_path_buf()],
+        ..fixture.wishes.clone()
+    };
+    for root in [false, true] {
+        let plan = fixture.plan_with(root, &wishes).expect("a plan");
+        let place = plan.places.iter().find(|place| place.path == socket);
+        assert_eq!(place.map(|place| &place.what), Some(&What::Socket));
+        let above = shown(&plan, Path::new("/run/user/1000")).expect("a place");
+        assert!(matches!(above.what, What::Cover(_)), "{above:?}");
+    }
 }
 
 #[test]
