@@ -117,9 +117,7 @@ fn conflict(
     match (&item.what, &item.real) {
         (What::Missing, _) => Some(Reason::GoneMeanwhile),
         (What::Added, _) => match recorded {
-            Recorded::Was { .. } if item.renamed_from.is_none() && item.is_top() => {
-                Some(Reason::GoneMeanwhile)
-            }
+            Recorded::Was { .. } if item.is_top() => Some(Reason::GoneMeanwhile),
             _ => None,
         },
         (_, Some(_)) if item.hidden => Some(Reason::AppearedMeanwhile),

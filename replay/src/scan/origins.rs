@@ -30,9 +30,10 @@ pub(super) fn resolve(scanned: &mut Scanned, replaced: bool) {
         .filter_map(inode)
         .collect();
     let mut taken = HashSet::new();
+    let mut vague = Vec::new();
     for index in 0..scanned.items.len() {
         let item = &scanned.items[index];
-        if !is_moved(item) {
+        if !is_moved(item) || inode(item).is_some_and(|inode| linked.contains(&inode)) {
             continue;
         }
         let source = match &item.origin {
@@ -41,15 +42,62 @@ pub(super) fn resolve(scanned: &mut Scanned, replaced: bool) {
             }
             _ => None,
         };
-        let known = replaced || source.is_some() || item.origin == Some(Origin::Unknown);
-        let is_link = inode(item).is_some_and(|inode| linked.contains(&inode));
-        let inside = item.parent.is_some();
-        let deleted = source.filter(|&source| scanned.items[source].what == What::Deleted);
+        match source {
+            Some(source) => {
+                let renamed = taken.insert(source) && scanned.items[source].what == What::Deleted;
+                scanned.items[index].renamed_from = renamed.then_some(source);
+            }
+            None if replaced || item.origin == Some(Origin::Unknown) => vague.push(index),
+            None if item.parent.is_none() => scanned.items[index].what = What::Missing,
+            None => {}
+        }
+    }
+    guess(scanned, &vague, &mut taken);
+}
+
+/// Without the right to decode file handles (every ordinary user) overlayfs notes only that something was copied up.
+/// What then looks exactly like a deleted file was that file; any other must at least have some file to have been.
+fn guess(scanned: &mut Scanned, vague: &[usize], taken: &mut HashSet<usize>) {
+    let mut alike: HashMap<_, Vec<usize>> = HashMap::new();
+    let mut spare: HashMap<u32, usize> = HashMap::new();
+    let look = |node: &Node| (node.size, node.mtime, node.mode, node.uid, node.gid);
+    for (index, item) in scanned.items.iter().enumerate() {
+        let Some(real) = item
+            .real
+            .filter(|real| real.is_file() && !taken.contains(&index))
+        else {
+            continue;
+        };
+        let replaced =
+            matches!(item.what, What::Content | What::TypeChanged) && item.origin.is_none();
+        if item.what == What::Deleted {
+            alike
+                .entry((item.cover, look(&real)))
+                .or_default()
+                .push(index);
+        }
+        if item.what == What::Deleted || replaced {
+            *spare.entry(item.cover).or_default() += 1;
+        }
+    }
+    let mut others = Vec::new();
+    for &index in vague {
+        let item = &scanned.items[index];
+        let key = item.upper.map(|upper| (item.cover, look(&upper)));
+        match key.and_then(|key| alike.get_mut(&key)).and_then(Vec::pop) {
+            Some(source) => {
+                *spare.entry(item.cover).or_default() -= 1;
+                scanned.items[index].renamed_from = Some(source);
+            }
+            None => others.push(index),
+        }
+    }
+    for index in others {
         let item = &mut scanned.items[index];
-        match deleted {
-            Some(source) if taken.insert(source) => item.renamed_from = Some(source),
-            _ if !known && !is_link && !inside => item.what = What::Missing,
-            _ => {}
+        match spare.get_mut(&item.cover).filter(|spare| **spare > 0) {
+            Some(spare) => *spare -= 1,
+            None if item.parent.is_none() => item.what = What::Missing,
+            None => {}
         }
     }
 }

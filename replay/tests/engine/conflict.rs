@@ -1,11 +1,10 @@
 //! What somebody else has changed meanwhile is never lost, and nothing else is applied by halves.
 
 use crate::law::assert_same;
-use crate::world::{World, commit_all, is_root, sh, undo_last};
+use crate::world::{World, commit_all, sh, undo_last};
 use effigy_journal::Session;
 use effigy_replay::{Conflict, OnConflict, Options, PlanError, Reason, Selection, commit, undo};
 use std::ffi::OsString;
-use std::fs;
 use std::path::Path;
 
 fn conflicts(result: Result<effigy_replay::Plan, PlanError>) -> Vec<Conflict> {
@@ -283,26 +282,6 @@ fn a_removed_new_file_does_not_stand_in_the_way_of_undo() {
     sh(&world.tree, "rm n");
     undo_last(&mut session);
     assert_same("undone", &before, &world.dump());
-}
-
-#[test]
-fn what_the_kernel_would_refuse_is_found_before_the_first_step() {
-    if is_root() {
-        eprintln!("skipped: nothing is refused to root");
-        return;
-    }
-    let world = World::new("mkdir d; echo x >d/f; echo 1 >a");
-    let session = world.run("echo 2 >a; echo n >d/n; rm d/f");
-    // The directory is now somebody else's as far as rights go: write-protected, and not by its owner.
-    sh(&world.tree, "true");
-    fs::set_permissions(
-        world.tree.join("d"),
-        std::os::unix::fs::PermissionsExt::from_mode(0o555),
-    )
-    .unwrap();
-    let plan = plan(&session, OnConflict::Abort);
-    // The owner can open it: the plan does, and closes it again.
-    assert!(plan.is_ok(), "{plan:?}");
 }
 
 #[test]

@@ -10,4 +10,5 @@ mod conflict;
 mod crash;
 mod law;
 mod show;
+mod speed;
 mod world;

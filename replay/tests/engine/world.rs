@@ -28,6 +28,11 @@ impl World {
         Self::on(Path::new("/var/tmp"), None, set_up)
     }
 
+    /// Tree and store on a tmpfs, where the disk does not blur what is measured.
+    pub(crate) fn in_memory(set_up: &str) -> Self {
+        Self::on(Path::new("/dev/shm"), None, set_up)
+    }
+
     /// The store on another filesystem.
     pub(crate) fn across(set_up: &str) -> Self {
         Self::on(Path::new("/var/tmp"), Some(Path::new("/dev/shm")), set_up)
