@@ -111,7 +111,7 @@ fn execute(
     let ready = request
         .build()
         .map_err(|error| refusal::not_built(error, &session.layers()))?;
-    keep_built(session, &ready.built);
+    keep_built(session, &ready.built, identity);
     session.record.released = Timestamp::now();
     session.save_soon().cannot()?;
     let running = ready.go().cannot()?;
@@ -267,7 +267,16 @@ fn describe(
     record.effigy = env!("CARGO_PKG_VERSION").to_owned();
 }
 
-fn keep_built(session: &mut Session, built: &Built) {
+fn keep_built(session: &mut Session, built: &Built, identity: Identity) {
+    // Inside, an ordinary user's directories belong to the number the user has there; on disk they belong to the user.
+    let on_disk = |inside: u32, own: u32| {
+        if identity.is_privileged() {
+            inside
+        } else {
+            own
+        }
+    };
+    let (own_uid, own_gid) = (session.record.uid, session.record.gid);
     session.record.covers = built
         .covers
         .iter()
@@ -276,8 +285,8 @@ fn keep_built(session: &mut Session, built: &Built) {
             mount_point: cover.mount_point.clone(),
             root: RootState {
                 mode: cover.mode,
-                uid: cover.uid,
-                gid: cover.gid,
+                uid: on_disk(cover.uid, own_uid),
+                gid: on_disk(cover.gid, own_gid),
             },
             staged: cover.staged,
         })
