@@ -1,5 +1,6 @@
 # make demo   set-up, release build, and the main job on something real
 # make test   set-up, and all tests
+# make bench  effigy beside bare, bwrap, an overlay alone, and strace; BENCH="--quick", "--help", … are passed on
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -10,7 +11,7 @@ EFFIGY := $(TARGET)/release/effigy
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .ONESHELL:
-.PHONY: all setup build demo test lint install uninstall clean
+.PHONY: all setup build demo test bench lint install uninstall clean
 
 all: build
 
@@ -72,6 +73,9 @@ demo: build
 
 test: setup
 	@$(CARGO) test --workspace --locked
+
+bench: build
+	@python3 -B benches/compare --effigy "$(EFFIGY)" $(BENCH)
 
 lint:
 	@$(CARGO) fmt --all --check
