@@ -1,11 +1,7 @@
 //! Runs a command under the supervisor, on the real filesystem, and prints what it did: `record [--reads] CMD [ARG...]`.
 //!
 //! There is no semisolate here: everything the command does happens for real.
-#![expect(
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "an example prints, and names its own journal"
-)]
+#![expect(clippy::print_stdout, reason = "an example prints")]
 
 use effigy_journal::{Budget, Entry, Reader, Versions, Writer};
 use effigy_tracer::{Attend, Flow, Options, Tracer, World, receive_listener, supervise};
@@ -27,7 +23,11 @@ impl Attend for Closed {
     }
 
     fn attend(&mut self) -> std::io::Result<Flow> {
-        Ok(if self.0.read(&mut [0; 8])? == 0 { Flow::Ended } else { Flow::Continue })
+        Ok(if self.0.read(&mut [0; 8])? == 0 {
+            Flow::Ended
+        } else {
+            Flow::Continue
+        })
     }
 }
 
@@ -41,7 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if quiet {
         args.remove(0);
     }
-    let [program, rest @ ..] = &args[..] else { return Err("usage: record [--reads] CMD [ARG...]".into()) };
+    let [program, rest @ ..] = &args[..] else {
+        return Err("usage: record [--reads] CMD [ARG...]".into());
+    };
     let store = std::env::temp_dir().join(format!("effigy-record-{}", std::process::id()));
     std::fs::create_dir_all(store.join("versions"))?;
     let journal = File::create_new(store.join("journal"))?;
@@ -83,7 +85,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             let show = |id| reader.paths().path(id).display().to_string();
             let to = event.op.to().map(show).unwrap_or_default();
             let path = event.op.path().map(show).unwrap_or_default();
-            println!("{} {} {path} {to} {:?} {:?}", event.seq.0, event.op.name(), event.result, event.by);
+            println!(
+                "{} {} {path} {to} {:?} {:?}",
+                event.seq.0,
+                event.op.name(),
+                event.result,
+                event.by
+            );
         }
     }
     println!("{status}: {report:?}");

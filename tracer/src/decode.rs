@@ -109,6 +109,8 @@ pub(crate) enum Request {
         at: Name,
         flags: i32,
         mode: u32,
+        /// The supervisor could execute it as it is.
+        plain: bool,
     },
     Bind {
         address: Address,
@@ -630,11 +632,13 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             at: path(&mut r, 0)?,
             flags: r.i32(rest),
             mode: r.u32(rest + 1),
+            plain: abi.word() == 8,
         },
         Decode::Creat => Request::Open {
             at: path(&mut r, 0)?,
             flags: libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
             mode: r.u32(1),
+            plain: abi.word() == 8,
         },
         Decode::Openat2 => {
             let how: [u8; 24] = r.exact(r.arg(2))?;
@@ -651,6 +655,7 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
                 at: path(&mut r, 0)?,
                 flags: field(0) as i32,
                 mode: field(8) as u32,
+                plain: false,
             }
         }
         Decode::Bind => Request::Bind {

@@ -27,6 +27,7 @@ mod memory;
 mod model;
 mod move_tree;
 mod pending;
+mod recent;
 mod reconcile;
 mod recorder;
 mod resolve;

@@ -53,7 +53,10 @@ pub(crate) struct Listener {
 /// without power over the user namespace it came from, until it executes a program.
 pub(crate) fn open_to_supervisor() -> io::Result<()> {
     // SAFETY: prctl(2) PR_SET_DUMPABLE takes plain numbers.
-    check(i64::from(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) })).map(drop)
+    check(i64::from(unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0)
+    }))
+    .map(drop)
 }
 
 /// Installs `program` on the calling thread; returns the listener. Allocates nothing.
@@ -253,6 +256,30 @@ impl Listener {
         }
         self.ioctl(
             libc::SECCOMP_IOCTL_NOTIF_SEND as c_ulong,
+            (&raw mut raw).cast(),
+        )
+    }
+
+    /// Answers a notification with a descriptor, which the task gets at its lowest free number.
+    pub(crate) fn send_descriptor(
+        &self,
+        id: NotifId,
+        fd: BorrowedFd<'_>,
+        close_on_exec: bool,
+    ) -> io::Result<Reply<()>> {
+        let mut raw = libc::seccomp_notif_addfd {
+            id: id.0,
+            flags: u32::try_from(libc::SECCOMP_ADDFD_FLAG_SEND).unwrap_or(0),
+            srcfd: fd.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: if close_on_exec {
+                libc::O_CLOEXEC.cast_unsigned()
+            } else {
+                0
+            },
+        };
+        self.ioctl(
+            libc::SECCOMP_IOCTL_NOTIF_ADDFD as c_ulong,
             (&raw mut raw).cast(),
         )
     }

@@ -118,6 +118,42 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// What was at and below `from` is at and below `to` now.
+    pub(crate) fn rebase(&mut self, from: &[u8], to: &[u8]) {
+        let rebase = |path: &mut Vec<u8>| {
+            if path.len() > from.len() && crate::covers::below(path, from) {
+                *path = [to, &path[from.len()..]].concat();
+            }
+        };
+        match &mut self.evidence {
+            Evidence::Appears(spot) | Evidence::Vanishes(spot, _) | Evidence::Changes(spot, _) => {
+                rebase(&mut spot.path)
+            }
+            Evidence::Moves(a, b, _) => {
+                rebase(&mut a.path);
+                rebase(&mut b.path);
+            }
+            Evidence::None => {}
+        }
+        match &mut self.expected {
+            Expected::Open { path, .. }
+            | Expected::Bind { path }
+            | Expected::Named { path, .. } => rebase(path),
+            Expected::Other { .. } => {}
+        }
+    }
+
+    /// Whether it is worth waiting for.
+    pub(crate) fn may_show(&self) -> bool {
+        match &self.evidence {
+            Evidence::None => false,
+            Evidence::Appears(spot) => {
+                sys::access(spot.dir.fd.as_fd(), c".", libc::W_OK | libc::X_OK, 0).is_ok()
+            }
+            _ => true,
+        }
+    }
+
     /// Whether an event about `path` could depend on this one.
     pub(crate) fn concerns(&self, path: &[u8]) -> bool {
         self.evidence

@@ -6,10 +6,13 @@ mod open;
 mod settle;
 mod state;
 
+use open::Opening;
+
 use crate::covers::Covers;
 use crate::decode::{self, Name, Request, Undecoded};
 use crate::listener::{Answer, Listener, NotifId, Notification, Reply};
 use crate::pending::Pending;
+use crate::recent::Recent;
 use crate::recorder::{Recorder, Who};
 use crate::resolve::{self, Caller, Object, Place, Start};
 use crate::sys::{self, Epoll, Errno, Ready};
@@ -63,6 +66,7 @@ pub(crate) struct Supervisor {
     ended: HashMap<u32, (OwnedFd, Who)>,
     refused_uring: HashSet<u32>,
     reads: bool,
+    recent: Recent,
     /// The working directory of the call at hand.
     last_cwd: Option<(NotifId, Rc<Held>)>,
     /// The listener is at its end: no task is left that the filter binds.
@@ -102,6 +106,7 @@ impl Supervisor {
             ended: HashMap::new(),
             refused_uring: HashSet::new(),
             reads,
+            recent: Recent::new(),
             last_cwd: None,
             over: false,
         })
@@ -357,7 +362,12 @@ impl Supervisor {
                 self.removexattr(&asked, &at, &name, at_flags)
             }
             Request::FileSetattr { at, at_flags } => self.file_setattr(&asked, &at, at_flags),
-            Request::Open { at, flags, mode } => self.open(&asked, &at, flags, mode),
+            Request::Open {
+                at,
+                flags,
+                mode,
+                plain,
+            } => self.open(&asked, &at, Opening { flags, mode, plain }),
             Request::Bind { address } => self.bind(&asked, &address),
             Request::Connect { address } => self.connect(&asked, address),
             Request::Exec { at, argv, flags } => self.exec(&asked, &at, argv, flags),

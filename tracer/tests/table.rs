@@ -1,5 +1,5 @@
 //! The table against everything else that knows call numbers and paths, and the filter against the table.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use effigy_tracer::filter::{build, build_for};
 use effigy_tracer::syscalls::{Abi, Call, Class, Stop, TABLE, WRITING, document};
@@ -11,16 +11,93 @@ const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 /// strace's %file class (linux/*/syscallent.h, flag TF, 6.1 and what was added to 6.18), by strace's names on x86-64, i386 and
 /// aarch64.
 const FILE_CLASS: &[&str] = &[
-    "access", "acct", "bind", "chdir", "chmod", "chown", "chown32", "chroot", "connect", "creat", "execve", "execveat",
-    "faccessat", "faccessat2", "fanotify_mark", "fchmodat", "fchmodat2", "fchownat", "file_getattr", "file_setattr",
-    "fspick", "fstatat64", "futimesat", "getcwd", "getxattr", "getxattrat", "inotify_add_watch", "lchown", "lchown32",
-    "lgetxattr", "link", "linkat", "listxattr", "listxattrat", "llistxattr", "lremovexattr", "lsetxattr", "lstat",
-    "lstat64", "mkdir", "mkdirat", "mknod", "mknodat", "mount", "mount_setattr", "move_mount", "name_to_handle_at",
-    "newfstatat", "oldlstat", "oldstat", "open", "open_tree", "open_tree_attr", "openat", "openat2", "pivot_root",
-    "quotactl", "readlink", "readlinkat", "removexattr", "removexattrat", "rename", "renameat", "renameat2", "rmdir",
-    "setxattr", "setxattrat", "stat", "stat64", "statfs", "statfs64", "statx", "swapoff", "swapon", "symlink",
-    "symlinkat", "truncate", "truncate64", "umount", "umount2", "unlink", "unlinkat", "uselib", "utime", "utimensat",
-    "utimensat_time64", "utimes",
+    "access",
+    "acct",
+    "bind",
+    "chdir",
+    "chmod",
+    "chown",
+    "chown32",
+    "chroot",
+    "connect",
+    "creat",
+    "execve",
+    "execveat",
+    "faccessat",
+    "faccessat2",
+    "fanotify_mark",
+    "fchmodat",
+    "fchmodat2",
+    "fchownat",
+    "file_getattr",
+    "file_setattr",
+    "fspick",
+    "fstatat64",
+    "futimesat",
+    "getcwd",
+    "getxattr",
+    "getxattrat",
+    "inotify_add_watch",
+    "lchown",
+    "lchown32",
+    "lgetxattr",
+    "link",
+    "linkat",
+    "listxattr",
+    "listxattrat",
+    "llistxattr",
+    "lremovexattr",
+    "lsetxattr",
+    "lstat",
+    "lstat64",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "mount",
+    "mount_setattr",
+    "move_mount",
+    "name_to_handle_at",
+    "newfstatat",
+    "oldlstat",
+    "oldstat",
+    "open",
+    "open_tree",
+    "open_tree_attr",
+    "openat",
+    "openat2",
+    "pivot_root",
+    "quotactl",
+    "readlink",
+    "readlinkat",
+    "removexattr",
+    "removexattrat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "rmdir",
+    "setxattr",
+    "setxattrat",
+    "stat",
+    "stat64",
+    "statfs",
+    "statfs64",
+    "statx",
+    "swapoff",
+    "swapon",
+    "symlink",
+    "symlinkat",
+    "truncate",
+    "truncate64",
+    "umount",
+    "umount2",
+    "unlink",
+    "unlinkat",
+    "uselib",
+    "utime",
+    "utimensat",
+    "utimensat_time64",
+    "utimes",
 ];
 
 fn named(name: &str) -> impl Iterator<Item = &'static Call> {
@@ -29,14 +106,20 @@ fn named(name: &str) -> impl Iterator<Item = &'static Call> {
 
 #[test]
 fn every_call_that_takes_a_path_is_classified() {
-    let missing: Vec<_> = FILE_CLASS.iter().filter(|name| named(name).next().is_none()).collect();
+    let missing: Vec<_> = FILE_CLASS
+        .iter()
+        .filter(|name| named(name).next().is_none())
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
 fn every_call_of_the_installed_strace_is_classified() {
     // strace shows what its filter for %file holds when it prints it: one `-e` list a call is asked for, so ask call by call.
-    let Ok(output) = std::process::Command::new("strace").args(["-e", "trace=%file", "-V"]).output() else {
+    let Ok(output) = std::process::Command::new("strace")
+        .args(["-e", "trace=%file", "-V"])
+        .output()
+    else {
         println!("skipped: no strace");
         return;
     };
@@ -46,7 +129,10 @@ fn every_call_of_the_installed_strace_is_classified() {
         .iter()
         .filter(|name| {
             let trace = format!("trace={name}");
-            std::process::Command::new("strace").args(["-e", &trace, "-V"]).output().is_ok_and(|out| out.status.success())
+            std::process::Command::new("strace")
+                .args(["-e", &trace, "-V"])
+                .output()
+                .is_ok_and(|out| out.status.success())
         })
         .count();
     assert!(known > 70, "strace knows only {known} of the names");
@@ -68,9 +154,15 @@ fn the_numbers_are_the_kernels() {
     for call in TABLE {
         let name = kernel_name(call);
         let found = [
-            syscalls::x86_64::Sysno::from_str(name).ok().map(|number| number.id().unsigned_abs()),
-            syscalls::x86::Sysno::from_str(name).ok().map(|number| number.id().unsigned_abs()),
-            syscalls::aarch64::Sysno::from_str(name).ok().map(|number| number.id().unsigned_abs()),
+            syscalls::x86_64::Sysno::from_str(name)
+                .ok()
+                .map(|number| number.id().unsigned_abs()),
+            syscalls::x86::Sysno::from_str(name)
+                .ok()
+                .map(|number| number.id().unsigned_abs()),
+            syscalls::aarch64::Sysno::from_str(name)
+                .ok()
+                .map(|number| number.id().unsigned_abs()),
         ];
         for ((mine, theirs), abi) in call.numbers.iter().zip(found).zip(Abi::native_names()) {
             if let (Some(mine), Some(theirs)) = (mine, theirs) {
@@ -97,16 +189,27 @@ fn libseccomp_agrees_where_it_knows_the_call() {
     use libseccomp::{ScmpArch, ScmpSyscall};
     let mut checked = 0;
     for call in TABLE {
-        for (abi, arch) in [(Abi::X86_64, ScmpArch::X8664), (Abi::X86, ScmpArch::X86), (Abi::Aarch64, ScmpArch::Aarch64)] {
-            let (Some(number), Ok(theirs)) =
-                (call.number(abi), ScmpSyscall::from_name_by_arch(kernel_name(call), arch))
-            else {
+        for (abi, arch) in [
+            (Abi::X86_64, ScmpArch::X8664),
+            (Abi::X86, ScmpArch::X86),
+            (Abi::Aarch64, ScmpArch::Aarch64),
+        ] {
+            let (Some(number), Ok(theirs)) = (
+                call.number(abi),
+                ScmpSyscall::from_name_by_arch(kernel_name(call), arch),
+            ) else {
                 continue;
             };
             let theirs = i32::from(theirs);
             // Negative: the call does not exist there, or is part of a multiplexer.
             if theirs >= 0 {
-                assert_eq!(i64::from(number), i64::from(theirs), "{} on {}", call.name, abi.name());
+                assert_eq!(
+                    i64::from(number),
+                    i64::from(theirs),
+                    "{} on {}",
+                    call.name,
+                    abi.name()
+                );
                 checked += 1;
             }
         }
@@ -129,10 +232,18 @@ fn no_number_is_given_twice() {
 fn paths_are_where_the_kernel_has_them() {
     for call in TABLE {
         for path in call.paths {
-            assert!(path.path < 6 && path.dir.is_none_or(|dir| dir + 1 == path.path), "{}", call.name);
+            assert!(
+                path.path < 6 && path.dir.is_none_or(|dir| dir + 1 == path.path),
+                "{}",
+                call.name
+            );
         }
         if call.name.ends_with("at") && call.class == Class::Perform && call.name != "futimesat" {
-            assert!(call.paths.iter().all(|path| path.dir.is_some()), "{}", call.name);
+            assert!(
+                call.paths.iter().all(|path| path.dir.is_some()),
+                "{}",
+                call.name
+            );
         }
     }
 }
@@ -151,7 +262,13 @@ fn evaluate(program: &[libc::sock_filter], arch: u32, number: u32, args: [u64; 6
         let code = u32::from(insn.code);
         let jump = |met: bool| usize::from(if met { insn.jt } else { insn.jf });
         match code {
-            0x20 => acc = u32::from_le_bytes(data[insn.k as usize..insn.k as usize + 4].try_into().unwrap()),
+            0x20 => {
+                acc = u32::from_le_bytes(
+                    data[insn.k as usize..insn.k as usize + 4]
+                        .try_into()
+                        .unwrap(),
+                )
+            }
             0x06 => return insn.k,
             0x05 => at += insn.k as usize,
             0x15 => at += jump(acc == insn.k),
@@ -163,7 +280,9 @@ fn evaluate(program: &[libc::sock_filter], arch: u32, number: u32, args: [u64; 6
 }
 
 fn expected(abi: Abi, number: u32, args: [u64; 6], reads: bool) -> u32 {
-    let Some(call) = TABLE.iter().find(|call| call.number(abi) == Some(number)) else { return ALLOW };
+    let Some(call) = TABLE.iter().find(|call| call.number(abi) == Some(number)) else {
+        return ALLOW;
+    };
     if !call.stops(reads) {
         return ALLOW;
     }
@@ -180,7 +299,20 @@ fn expected(abi: Abi, number: u32, args: [u64; 6], reads: bool) -> u32 {
 #[test]
 fn the_filter_decides_as_the_table_says() {
     let interesting: Vec<u64> = (0..16)
-        .chain([24, 28, 47, 0o100, 0o1000, 0o2000, 0x20_0000, 0x41_0000, 0x8_0000, u64::from(WRITING), 1 << 32, u64::MAX])
+        .chain([
+            24,
+            28,
+            47,
+            0o100,
+            0o1000,
+            0o2000,
+            0x20_0000,
+            0x41_0000,
+            0x8_0000,
+            u64::from(WRITING),
+            1 << 32,
+            u64::MAX,
+        ])
         .collect();
     for reads in [false, true] {
         for abis in [&[Abi::X86_64, Abi::X86][..], &[Abi::Aarch64][..]] {
@@ -208,12 +340,29 @@ fn only_the_flags_of_an_open_count() {
     let program = build(false);
     let open = |flags: i32, mode: u64| {
         let flags = u64::from(flags.cast_unsigned());
-        evaluate(&program, Abi::X86_64.audit(), 257, [u64::MAX, 0x7fff_0000, flags, mode, u64::MAX, u64::MAX])
+        evaluate(
+            &program,
+            Abi::X86_64.audit(),
+            257,
+            [u64::MAX, 0x7fff_0000, flags, mode, u64::MAX, u64::MAX],
+        )
     };
-    assert_eq!(open(libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW, u64::MAX), ALLOW);
+    assert_eq!(
+        open(
+            libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW,
+            u64::MAX
+        ),
+        ALLOW
+    );
     assert_eq!(open(libc::O_RDONLY | libc::O_DIRECTORY, 0), ALLOW);
     assert_eq!(open(libc::O_PATH | libc::O_DIRECTORY, 0), ALLOW);
-    for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC, libc::O_TMPFILE] {
+    for flags in [
+        libc::O_WRONLY,
+        libc::O_RDWR,
+        libc::O_CREAT,
+        libc::O_TRUNC,
+        libc::O_TMPFILE,
+    ] {
         assert_eq!(open(flags, 0), NOTIFY, "{flags:#x}");
     }
 }
@@ -221,9 +370,21 @@ fn only_the_flags_of_an_open_count() {
 #[test]
 fn what_cannot_be_recorded_is_refused() {
     let program = build_for(&[Abi::X86_64, Abi::X86], false);
-    assert_eq!(evaluate(&program, Abi::X86_64.audit(), 0x4000_0000 | 1, [0; 6]), ENOSYS, "x32");
-    assert_eq!(evaluate(&program, Abi::Aarch64.audit(), 34, [0; 6]), ENOSYS, "another machine's calls");
-    assert_eq!(evaluate(&program, Abi::X86_64.audit(), 425, [8, 0, 0, 0, 0, 0]), NOTIFY, "io_uring_setup");
+    assert_eq!(
+        evaluate(&program, Abi::X86_64.audit(), 0x4000_0000 | 1, [0; 6]),
+        ENOSYS,
+        "x32"
+    );
+    assert_eq!(
+        evaluate(&program, Abi::Aarch64.audit(), 34, [0; 6]),
+        ENOSYS,
+        "another machine's calls"
+    );
+    assert_eq!(
+        evaluate(&program, Abi::X86_64.audit(), 425, [8, 0, 0, 0, 0, 0]),
+        NOTIFY,
+        "io_uring_setup"
+    );
 }
 
 #[test]

@@ -76,6 +76,7 @@ impl Supervisor {
         let result = change(&object, &by_descriptor);
         self.answer(asked, result)?;
         if result.is_ok() {
+            self.must_have_shown(&path, Some(&object.seen));
             self.touch(&path, Some(&object.seen));
             let now = sys::stat_fd(object.fd.as_fd()).ok();
             self.recorder

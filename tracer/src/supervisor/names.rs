@@ -78,6 +78,7 @@ impl Supervisor {
             None
         };
         if result.is_ok() {
+            self.spoil(&path);
             self.recorder.touch(&path, None);
             self.recorder
                 .model
@@ -322,10 +323,24 @@ impl Supervisor {
         self.answer(asked, result)?;
         self.recorder.confirm_seal(seal, result.is_ok());
         if result.is_ok() {
+            self.must_have_shown(&old, source.as_ref());
+            if target.is_some() {
+                self.must_have_shown(&new, target.as_ref());
+            } else {
+                self.spoil(&new);
+            }
             self.recorder
                 .touch(&old, source.as_ref().map(|seen| &seen.stat));
             self.recorder
                 .touch(&new, target.as_ref().map(|seen| &seen.stat));
+            if exchange && directory {
+                let aside = b"\0";
+                self.rebase(&old, aside);
+                self.rebase(&new, &old);
+                self.rebase(aside, &new);
+            } else if directory {
+                self.rebase(&old, &new);
+            }
             if exchange {
                 self.recorder.model.exchanged(&old, &new);
             } else if !same {
@@ -425,6 +440,8 @@ impl Supervisor {
         let result = self.link_object(asked, from, follow, &object.fd, &b);
         self.answer(asked, result)?;
         if result.is_ok() {
+            self.must_have_shown(&old, Some(&object.seen));
+            self.spoil(&new);
             self.recorder.touch(&old, Some(&object.seen.stat));
             self.recorder.touch(&new, None);
             self.recorder.model.linked(&old, &new);

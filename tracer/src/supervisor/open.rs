@@ -12,6 +12,15 @@ use effigy_journal::{By, ByteString, Kind, Op, Outcome, Why};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
+/// How a file is to be opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    pub(super) flags: i32,
+    pub(super) mode: u32,
+    /// The supervisor could execute it as it is.
+    pub(super) plain: bool,
+}
+
 /// What an open would meet.
 enum Target {
     /// An object; the place when it was met there and not through a link.
@@ -34,7 +43,10 @@ impl Supervisor {
                 Err(errno) => return Err(errno),
                 Ok(seen) if seen.kind() == Kind::Symlink && follow => {
                     match resolve::object(&start, &name, true) {
-                        Ok(object) => return Ok(Target::There(object.name, object.seen, None)),
+                        Ok(object) => {
+                            let place = self.place_of(&start, &object);
+                            return Ok(Target::There(object.name, object.seen, place));
+                        }
                         // A dangling link: an open that creates makes what it points to.
                         Err(Errno(libc::ENOENT)) => {
                             let mut target = Vec::new();
@@ -71,7 +83,19 @@ impl Supervisor {
         Err(Errno(libc::ELOOP))
     }
 
-    pub(super) fn open(&mut self, asked: &Asked, at: &Name, flags: i32, mode: u32) -> Handled {
+    /// Where an object that was reached through links is itself.
+    fn place_of(&self, start: &Start, object: &resolve::Object) -> Option<Place> {
+        let name = Name {
+            dir: None,
+            path: cstring(object.name.clone()),
+        };
+        let place = resolve::place(start, &name).ok()?;
+        let seen = sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW).ok()?;
+        seen.same(&object.seen).then_some(place)
+    }
+
+    pub(super) fn open(&mut self, asked: &Asked, at: &Name, opening: Opening) -> Handled {
+        let flags = opening.flags;
         if flags.cast_unsigned() & WRITING == 0 || flags & libc::O_PATH != 0 {
             return self.read(asked, at, Reading::Open);
         }
@@ -79,46 +103,62 @@ impl Supervisor {
             // Nothing has a name yet; what gets one does so by linkat.
             return self.go_on(asked);
         }
+        if flags & libc::O_CREAT != 0 && at.bytes().last() == Some(&b'/') {
+            // Never makes anything.
+            return self.go_on(asked);
+        }
         let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
         let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
         match self.target(asked, at, follow) {
-            Err(errno) => self.open_fails(asked, None, at, flags, errno),
-            Ok(Target::Missing(path, place)) => {
-                self.open_missing(asked, path, &place, at, (flags, mode))
-            }
+            Err(errno) => self.open_fails(asked, None, at, opening, errno),
+            Ok(Target::Missing(path, place)) => self.open_missing(asked, path, &place, at, opening),
             Ok(Target::There(path, seen, place)) => {
                 if exclusive {
-                    self.open_fails(asked, Some(path), at, flags, Errno(libc::EEXIST))
+                    self.open_fails(asked, Some(path), at, opening, Errno(libc::EEXIST))
                 } else if seen.kind() == Kind::File && self.covers.holds(&path) {
-                    self.open_there(asked, path, seen, place, flags)
+                    self.open_there(asked, (path, seen, place), at, opening)
+                } else if seen.kind() == Kind::Directory {
+                    self.open_fails(asked, Some(path), at, opening, Errno(libc::EISDIR))
                 } else {
-                    // A directory fails; a device or a pipe is nobody's effect.
+                    // A device or a pipe is nobody's effect.
                     self.go_on(asked)
                 }
             }
         }
     }
 
-    /// An open that cannot succeed: the task gets its error from the kernel.
+    /// An open that cannot succeed as things are. It is answered where the supervisor has found out what the kernel would have,
+    /// so that it stays so until the answer.
     fn open_fails(
         &mut self,
         asked: &Asked,
         path: Option<Vec<u8>>,
         at: &Name,
-        flags: i32,
+        opening: Opening,
         errno: Errno,
     ) -> Handled {
-        self.go_on(asked)?;
-        let Some(path) = path.or_else(|| self.as_given(asked, at)) else {
-            return Ok(());
-        };
-        if self.covers.holds(&path) {
-            self.open_event(asked, &path, flags, Outcome::Errno(errno.0));
+        let Opening { flags, plain, .. } = opening;
+        let path = path
+            .or_else(|| self.as_given(asked, at))
+            .filter(|path| self.covers.holds(path));
+        let exact = asked.home && plain && flags & libc::O_DIRECTORY == 0 && path.is_some();
+        if exact {
+            self.answer(asked, Err(errno))?;
+        } else {
+            self.go_on(asked)?;
+        }
+        if let Some(path) = path {
+            let by = if exact {
+                By::Performed
+            } else {
+                By::Observed(self.why(asked))
+            };
+            self.open_event(asked, by, &path, flags, Outcome::Errno(errno.0));
         }
         Ok(())
     }
 
-    fn open_event(&mut self, asked: &Asked, path: &[u8], flags: i32, result: Outcome) {
+    fn open_event(&mut self, asked: &Asked, by: By, path: &[u8], flags: i32, result: Outcome) {
         if let Some(path) = self.recorder.path(path) {
             let op = Op::Open {
                 path,
@@ -128,8 +168,7 @@ impl Supervisor {
                 truncated: false,
                 version: None,
             };
-            self.recorder
-                .append(asked.who, By::Observed(Why::Class), op, result);
+            self.recorder.append(asked.who, by, op, result);
         }
     }
 
@@ -139,22 +178,26 @@ impl Supervisor {
         path: Vec<u8>,
         place: &Place,
         at: &Name,
-        (flags, _): (i32, u32),
+        opening: Opening,
     ) -> Handled {
+        let flags = opening.flags;
         if flags & libc::O_CREAT == 0 {
-            return self.open_fails(asked, Some(path), at, flags, Errno(libc::ENOENT));
+            return self.open_fails(asked, Some(path), at, opening, Errno(libc::ENOENT));
         }
         if !self.covers.holds(&path) {
             return self.go_on(asked);
+        }
+        if self.is_fought_over(asked, at, &path, opening) {
+            return self.open_for_task(asked, path, place, at, opening);
         }
         if self.wait_for(asked, &path) {
             // It may be there now.
             if let Ok(seen) = sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW) {
                 if flags & libc::O_EXCL != 0 {
-                    return self.open_fails(asked, Some(path), at, flags, Errno(libc::EEXIST));
+                    return self.open_fails(asked, Some(path), at, opening, Errno(libc::EEXIST));
                 }
                 if seen.kind() == Kind::File {
-                    return self.open_there(asked, path, seen, None, flags);
+                    return self.open_there(asked, (path, seen, None), at, opening);
                 }
             }
         }
@@ -174,11 +217,16 @@ impl Supervisor {
     fn open_there(
         &mut self,
         asked: &Asked,
-        path: Vec<u8>,
-        seen: Seen,
-        place: Option<Place>,
-        flags: i32,
+        (path, seen, place): (Vec<u8>, Seen, Option<Place>),
+        at: &Name,
+        opening: Opening,
     ) -> Handled {
+        let flags = opening.flags;
+        if let Some(place) = place.as_ref().filter(|_| !self.copies_up(&path, &seen))
+            && self.is_fought_over(asked, at, &path, opening)
+        {
+            return self.open_for_task(asked, path, place, at, opening);
+        }
         self.wait_for(asked, &path);
         let spot = match &place {
             Some(place) => spot(place, &path),
@@ -190,7 +238,13 @@ impl Supervisor {
             && let Err(errno) = may_open(&spot, flags)
         {
             self.go_on(asked)?;
-            self.open_event(asked, &path, flags, Outcome::Errno(errno.0));
+            self.open_event(
+                asked,
+                By::Observed(Why::Class),
+                &path,
+                flags,
+                Outcome::Errno(errno.0),
+            );
             return Ok(());
         }
         self.touch(&path, Some(&seen));
@@ -239,6 +293,150 @@ impl Supervisor {
             self.recorder.append(asked.who, by, op, Outcome::Ok);
             self.recorder.model.written(&path, version);
         }
+        Ok(())
+    }
+
+    /// Whether the order of this open among others is at risk, so that the supervisor executes it: several threads are at work
+    /// there, or it goes through a link that may change before the task gets to it.
+    fn is_fought_over(&self, asked: &Asked, at: &Name, path: &[u8], opening: Opening) -> bool {
+        let last = |path: &[u8]| {
+            path.rsplit(|byte| *byte == b'/')
+                .next()
+                .unwrap_or_default()
+                .to_vec()
+        };
+        asked.home
+            && opening.plain
+            && (self.recent.contended(path, asked.who.tid, asked.who.time)
+                || last(at.bytes()) != last(path))
+    }
+
+    /// Opens a name that several threads fight over, and gives the task the descriptor: the order is exact.
+    fn open_for_task(
+        &mut self,
+        asked: &Asked,
+        path: Vec<u8>,
+        place: &Place,
+        at: &Name,
+        opening: Opening,
+    ) -> Handled {
+        let Opening { flags, mode, .. } = opening;
+        self.wait_for(asked, &path);
+        let before = sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW).ok();
+        match before.map(|seen| seen.kind()) {
+            None | Some(Kind::File) => {}
+            Some(Kind::Directory) => {
+                return self.open_fails(asked, Some(path), at, opening, Errno(libc::EISDIR));
+            }
+            Some(_) => return self.go_on(asked),
+        }
+        if !self.still_asks(asked)? {
+            return Ok(());
+        }
+        self.take_umask(asked);
+        let empties = flags & libc::O_TRUNC != 0;
+        let version = self.recorder.new_version();
+        let mut seal = None;
+        if let Some(seen) = &before
+            && empties
+            && seen.stat.size > 0
+            && may_open(&spot(place, &path), flags).is_ok()
+        {
+            seal = self.recorder.seal_content(&self.covers, &path, seen);
+        }
+        let plain = || {
+            sys::openat(
+                place.fd(),
+                &place.last,
+                flags & !libc::O_CLOEXEC & !libc::O_CREAT & !libc::O_EXCL,
+                mode,
+            )
+        };
+        let mut created = false;
+        let opened = if flags & libc::O_CREAT == 0 {
+            plain()
+        } else {
+            // Exclusively first, to know who made it; the kernel does not keep the flag.
+            match sys::openat(
+                place.fd(),
+                &place.last,
+                (flags | libc::O_EXCL) & !libc::O_CLOEXEC,
+                mode,
+            ) {
+                Err(Errno(libc::EEXIST)) if flags & libc::O_EXCL == 0 => plain(),
+                Err(errno) => Err(errno),
+                Ok(fd) => {
+                    created = true;
+                    Ok(fd)
+                }
+            }
+        };
+        let result = match &opened {
+            Err(errno) => {
+                self.answer(asked, Err(*errno))?;
+                Err(*errno)
+            }
+            Ok(fd) => match self.listener.send_descriptor(
+                asked.id,
+                fd.as_fd(),
+                flags & libc::O_CLOEXEC != 0,
+            ) {
+                Ok(_) => Ok(()),
+                // The task's table is full.
+                Err(error) => {
+                    let errno = Errno::from(error);
+                    self.answer(asked, Err(errno))?;
+                    if created { Ok(()) } else { Err(errno) }
+                }
+            },
+        };
+        self.recorder.confirm_seal(seal, result.is_ok());
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || empties || created;
+        if !writes && result.is_ok() {
+            return Ok(());
+        }
+        let now = opened
+            .as_ref()
+            .ok()
+            .and_then(|fd| sys::stat_fd(fd.as_fd()).ok());
+        if result.is_ok() {
+            self.recorder.touch(
+                &path,
+                before.as_ref().filter(|_| !created).map(|seen| &seen.stat),
+            );
+            if created {
+                self.spoil(&path);
+                self.recorder.model.created(
+                    &path,
+                    now.as_ref().map(|seen| &seen.stat),
+                    Some(version),
+                );
+            } else {
+                if let (Some(seen), false) = (&before, empties) {
+                    self.recorder.seal_reopen(
+                        &self.covers,
+                        &path,
+                        seen,
+                        flags & libc::O_APPEND != 0,
+                        version,
+                    );
+                }
+                self.recorder.model.written(&path, version);
+            }
+        }
+        let op = self.recorder.path(&path).map(|path| Op::Open {
+            path,
+            flags: flags.cast_unsigned(),
+            mode: if created {
+                now.map_or(0, |seen| seen.stat.mode)
+            } else {
+                0
+            },
+            created,
+            truncated: empties && !created && result.is_ok(),
+            version: result.is_ok().then_some(version),
+        });
+        self.performed(asked, op, result);
         Ok(())
     }
 

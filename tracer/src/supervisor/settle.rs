@@ -7,8 +7,9 @@ use effigy_journal::{By, Op, Outcome, Why};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long an event waits for one in flight that it meets.
-const PATIENCE: Duration = Duration::from_micros(900);
+/// How long an event waits for one in flight that it meets. Rarely more than some µs; names that are fought over are not left
+/// to tasks again, so a task that does not get to run holds the others up once.
+const PATIENCE: Duration = Duration::from_millis(10);
 /// A call that has not shown after this long has failed, or cannot be told: 20 ms in nanoseconds.
 const OVERDUE: u64 = 20_000_000;
 
@@ -87,6 +88,7 @@ impl Supervisor {
 
     /// An event about `path` comes: calls in flight that it meets get a moment to show. Whether there were any.
     pub(super) fn wait_for(&mut self, asked: &Asked, path: &[u8]) -> bool {
+        self.recent.note(path, asked.who.tid, asked.who.time);
         if self.pending.is_empty() {
             return false;
         }
@@ -96,16 +98,49 @@ impl Supervisor {
             return true;
         }
         let deadline = Instant::now() + PATIENCE;
-        while self
-            .pending
-            .iter()
-            .any(|p| meets(p) && !matches!(p.evidence, Evidence::None))
-            && Instant::now() < deadline
-        {
+        while self.pending.iter().any(|p| meets(p) && p.may_show()) && Instant::now() < deadline {
             sys::pause_briefly();
             self.collect();
         }
         true
+    }
+
+    /// A call that needs `path` to be there was performed: whoever was to make it has.
+    pub(super) fn must_have_shown(&mut self, path: &[u8], seen: Option<&Seen>) {
+        while let Some(index) = self.pending.iter().position(
+            |pending| matches!(&pending.evidence, Evidence::Appears(spot) if spot.path == path),
+        ) {
+            let pending = self.pending.remove(index);
+            self.conclude(pending, Some(seen.copied()));
+        }
+    }
+
+    /// A directory has moved: what is in flight below it has another name now.
+    pub(super) fn rebase(&mut self, from: &[u8], to: &[u8]) {
+        for pending in &mut self.pending {
+            pending.rebase(from, to);
+        }
+    }
+
+    /// Somebody else has made what these calls were to make: that it is there shows nothing about them any more.
+    pub(super) fn spoil(&mut self, path: &[u8]) {
+        for pending in &mut self.pending {
+            let (Evidence::Appears(spot), Expected::Open { flags, creates, .. }) =
+                (&pending.evidence, &mut pending.expected)
+            else {
+                continue;
+            };
+            if spot.path == path {
+                *creates = false;
+                let exclusive = *flags & libc::O_EXCL != 0;
+                pending.otherwise = if exclusive {
+                    Outcome::Errno(libc::EEXIST)
+                } else {
+                    Outcome::Ok
+                };
+                pending.evidence = Evidence::None;
+            }
+        }
     }
 
     /// Records a call that was in flight. `shown`: it was carried out, and this is there now.

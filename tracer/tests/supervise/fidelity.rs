@@ -12,8 +12,16 @@ fn is_root() -> bool {
 /// Runs the matrix bare and supervised and compares line by line.
 fn same_as_bare(probe: &str) {
     let bare = Scratch::new();
-    let output = Command::new(python()).args(["-c", MATRIX, probe]).current_dir(bare.work()).output().unwrap();
-    assert!(output.status.success(), "bare: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(python())
+        .args(["-c", MATRIX, probe])
+        .current_dir(bare.work())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "bare: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let traced = Scratch::new();
     let run = traced.run(python(), &["-c", MATRIX, probe]);
     run.ok();
@@ -21,9 +29,18 @@ fn same_as_bare(probe: &str) {
         String::from_utf8_lossy(bytes).replace(scratch.work().to_str().unwrap(), "HERE")
     };
     let (bare, traced) = (text(&output.stdout, &bare), text(&run.stdout, &traced));
-    let differences: Vec<_> =
-        bare.lines().zip(traced.lines()).filter(|(a, b)| a != b).map(|(a, b)| format!("bare   {a}\ntraced {b}")).collect();
-    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+    let differences: Vec<_> = bare
+        .lines()
+        .zip(traced.lines())
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| format!("bare   {a}\ntraced {b}"))
+        .collect();
+    assert!(
+        differences.is_empty(),
+        "{} differences:\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
     assert_eq!(bare.lines().count(), traced.lines().count());
     assert!(bare.lines().count() > 10, "{bare}");
 }
@@ -56,7 +73,10 @@ fn everything_as_an_ordinary_user() {
     if !is_root() {
         return;
     }
-    let home = tempfile::Builder::new().prefix("effigy-user-").tempdir().unwrap();
+    let home = tempfile::Builder::new()
+        .prefix("effigy-user-")
+        .tempdir()
+        .unwrap();
     std::os::unix::fs::chown(home.path(), Some(65534), Some(65534)).unwrap();
     let copy = home.path().join("supervise");
     std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
@@ -67,5 +87,9 @@ fn everything_as_an_ordinary_user() {
         .env("TMPDIR", home.path())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }

@@ -36,6 +36,8 @@ pub(crate) struct Recording {
     pub(crate) entries: Vec<Entry>,
     pub(crate) events: Vec<Event>,
     pub(crate) lines: Vec<String>,
+    /// The paths of each event.
+    pub(crate) paths: Vec<(PathBuf, Option<PathBuf>)>,
     pub(crate) notes: Vec<Note>,
     pub(crate) versions: PathBuf,
     pub(crate) journal_bytes: u64,
@@ -103,17 +105,26 @@ impl Scratch {
         command.args(args).current_dir(self.work());
         // SAFETY: between fork and exec only `arm` runs, which allocates nothing.
         unsafe { command.pre_exec(move || prepared.arm(to.as_fd())) };
-        let output = command.stderr(std::process::Stdio::inherit()).output().unwrap();
+        let output = command
+            .stderr(std::process::Stdio::inherit())
+            .output()
+            .unwrap();
         let status = output.status;
         drop(end);
         let report = supervisor.join().unwrap().unwrap();
         self.read(&store, (status, output.stdout), report)
     }
 
-    fn read(&self, store: &Path, (status, stdout): (ExitStatus, Vec<u8>), report: Report) -> Recording {
+    fn read(
+        &self,
+        store: &Path,
+        (status, stdout): (ExitStatus, Vec<u8>),
+        report: Report,
+    ) -> Recording {
         let file = File::open(store.join("journal")).unwrap();
         let journal_bytes = file.metadata().unwrap().len();
         let mut reader = Reader::open(file).unwrap();
+        let mut paths = Vec::new();
         let (mut entries, mut events, mut lines, mut notes) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let work = self.work();
@@ -127,6 +138,14 @@ impl Scratch {
                             .to_string_lossy()
                             .into_owned()
                     };
+                    paths.push((
+                        event
+                            .op
+                            .path()
+                            .map(|id| reader.paths().path(id))
+                            .unwrap_or_default(),
+                        event.op.to().map(|id| reader.paths().path(id)),
+                    ));
                     let (a, b) = (show(event.op.path()), show(event.op.to()));
                     let result = match event.result {
                         effigy_journal::Outcome::Ok => "ok".to_owned(),
@@ -157,6 +176,7 @@ impl Scratch {
         }
         Recording {
             stdout,
+            paths,
             status,
             report,
             entries,
