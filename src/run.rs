@@ -117,6 +117,9 @@ fn execute(
     let running = ready.go().cannot()?;
     let outcome = attend(running, &signals)?;
     if let Outcome::Ended(ended) = &outcome {
+        session.clear_work().map_err(|error| {
+            Failure::new(format!("cannot tidy the layers of the session: {error}"))
+        })?;
         session.record.end = Some(Timestamp::now());
         session.record.exit = Some(match ended.exit {
             effigy_semisolate::Exit::Code(code) => Exit::Code(code),

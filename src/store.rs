@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use effigy_journal::{
-    CreateError, FindError, LockError, OpenError, RecordError, Session, SessionId, Store,
+    CreateError, FindError, LockError, OpenError, RecordError, Session, SessionId, State, Store,
 };
 use nix::unistd::{Uid, User};
 
@@ -99,6 +99,15 @@ pub(crate) fn find_to_change(store: &Store, wanted: Option<&str>) -> anyhow::Res
     let mut session = find(store, wanted)?;
     session.lock_exclusive().map_err(locked)?;
     session.reload().cannot()?;
+    if session.record.state == State::Recording {
+        // The run that would have done so was killed.
+        session.clear_work().map_err(|error| {
+            Failure::new(format!(
+                "cannot tidy the layers of session {}: {error}",
+                session.label()
+            ))
+        })?;
+    }
     Ok(session)
 }
 

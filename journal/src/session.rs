@@ -241,6 +241,23 @@ impl Session {
         builder.create(self.work(layer))
     }
 
+    /// Removes what the overlays kept for themselves while they were mounted. Among it are further names of files with several
+    /// (their index), which must not be counted when such a file is put in place.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn clear_work(&self) -> io::Result<()> {
+        for cover in &self.record.covers {
+            let layer = self.layers().join(cover.layer.to_string());
+            match File::open(&layer) {
+                Ok(layer) => sys::remove_tree(layer.as_fd(), c"work")?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// The journal.
     #[must_use]
     pub fn journal(&self) -> PathBuf {
