@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Cat(CatArgs),
     /// Apply a session's net effects to the real files
     Commit(CommitArgs),
+    /// Apply the chosen effects of a session as they were recorded
+    Replay(ReplayArgs),
     /// Take back the last apply of a session
     Undo(UndoArgs),
     /// Finish or roll back an apply that was interrupted
@@ -334,6 +336,27 @@ pub(crate) struct CommitArgs {
     /// Copy, and leave the session whole
     #[arg(long)]
     pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) filters: EventFilterArgs,
+
+    #[command(flatten)]
+    pub(crate) apply: ApplyOptions,
+
+    /// Refuse a selection that lacks events it rests on, instead of adding them
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Replay onto the tree below DIR instead of the real one
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) root: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ pub(crate) mod generate;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod recover;
+pub(crate) mod replay;
 pub(crate) mod show;
 pub(crate) mod summary;
 pub(crate) mod undo;

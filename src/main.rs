@@ -55,6 +55,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Show(args) => commands::show::show(&args, &open()?)?,
         Command::Cat(args) => commands::cat::cat(&args, &open()?)?,
         Command::Commit(args) => commands::commit::commit(&args, &open()?)?,
+        Command::Replay(args) => commands::replay::replay(&args, &open()?)?,
         Command::Undo(args) => commands::undo::undo(&args, &open()?)?,
         Command::Recover(args) => commands::recover::recover(&args, &open()?)?,
         Command::Discard(args) => commands::discard::discard(&args, &open()?)?,

@@ -81,7 +81,7 @@ fn has_unseen_links(scanned: &scan::Scanned) -> bool {
 }
 
 /// The number of the next apply, unless one was interrupted.
-fn next_number(session: &Session) -> Result<u32, PlanError> {
+pub(crate) fn next_number(session: &Session) -> Result<u32, PlanError> {
     let ledgers = Ledger::all(session).map_err(NetError::io(session.dir()))?;
     for ledger in &ledgers {
         if matches!(ledger.stage()?, Stage::Applying | Stage::Undoing(_)) {

@@ -101,41 +101,39 @@ impl Copier<'_> {
             self.links.insert(key, to.to_vec());
         }
         let thawed = self.thaw(source, node).map_err(read())?;
-        let symlink = node.kind == FileType::Symlink;
-        let attributes = if symlink {
-            Ok(Xattrs::new())
-        } else {
-            xattrs(source.0, Some(source.1))
-        };
-        let mut meta = Meta::of(node, attributes.map_err(read())?);
-        meta.mtime = Some(node.mtime);
-        match node.kind {
+        let own = || xattrs(source.0, Some(source.1));
+        let (made, attributes) = match node.kind {
             FileType::Regular => self.file(from, to, source, target, node)?,
             FileType::Directory => {
                 sys::mkdir(target.0, target.1, 0o700).map_err(make())?;
                 self.children(from, to)?;
+                (
+                    pin(target.0, target.1).map_err(make())?,
+                    own().map_err(read())?,
+                )
             }
             FileType::Symlink => {
-                let link = sys::readlink(source.0, source.1)
-                    .and_then(|link| sys::cstring(&link))
-                    .map_err(read())?;
-                sys::symlink(&link, target.0, target.1).map_err(make())?;
+                let link = sys::readlink(source.0, source.1).and_then(|link| sys::cstring(&link));
+                sys::symlink(&link.map_err(read())?, target.0, target.1).map_err(make())?;
+                (pin(target.0, target.1).map_err(make())?, Xattrs::new())
             }
-            FileType::Fifo => {
-                sys::mknod(target.0, target.1, libc::S_IFIFO | 0o600, (0, 0)).map_err(make())?
+            FileType::Fifo | FileType::Socket | FileType::Character | FileType::Block => {
+                let kind = match node.kind {
+                    FileType::Fifo => libc::S_IFIFO,
+                    FileType::Socket => libc::S_IFSOCK,
+                    FileType::Character => libc::S_IFCHR,
+                    _ => libc::S_IFBLK,
+                };
+                sys::mknod(target.0, target.1, kind | 0o600, node.rdev).map_err(make())?;
+                (
+                    pin(target.0, target.1).map_err(make())?,
+                    own().map_err(read())?,
+                )
             }
-            FileType::Socket => {
-                sys::mknod(target.0, target.1, libc::S_IFSOCK | 0o600, (0, 0)).map_err(make())?
-            }
-            FileType::Character => {
-                sys::mknod(target.0, target.1, libc::S_IFCHR | 0o600, node.rdev).map_err(make())?
-            }
-            FileType::Block => {
-                sys::mknod(target.0, target.1, libc::S_IFBLK | 0o600, node.rdev).map_err(make())?
-            }
-        }
+        };
         drop(thawed);
-        let made = pin(target.0, target.1).map_err(make())?;
+        let mut meta = Meta::of(node, attributes);
+        meta.mtime = Some(node.mtime);
         self.attributes(meta, &made)
             .map_err(Self::failed("set the attributes of", to, false))
     }
@@ -200,6 +198,7 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Copies a regular file; the copy, still open, and the attributes it is to have.
     fn file(
         &mut self,
         from: &[u8],
@@ -207,14 +206,23 @@ impl Copier<'_> {
         source: (BorrowedFd<'_>, &CStr),
         target: (BorrowedFd<'_>, &CStr),
         node: &Node,
-    ) -> Result<(), CopyError> {
-        let input = open_regular(source.0, source.1, libc::O_RDONLY)
-            .map_err(Self::failed("read", from, true))?;
+    ) -> Result<(Pinned, Xattrs), CopyError> {
+        let read = || Self::failed("read", from, true);
+        let make = || Self::failed("make", to, false);
+        let input = open_regular(source.0, source.1, libc::O_RDONLY).map_err(read())?;
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let output = sys::openat(target.0, target.1, flags, 0o600)
-            .map_err(Self::failed("make", to, false))?;
+        let output = sys::openat(target.0, target.1, flags, 0o600).map_err(make())?;
         content(&input, &output, node.size, self.progress)
-            .map_err(Self::failed("copy to", to, false))
+            .map_err(Self::failed("copy to", to, false))?;
+        let attributes = xattrs(input.as_fd(), None).map_err(read())?;
+        let made = sys::stat(output.as_fd(), c"").map_err(make())?;
+        Ok((
+            Pinned {
+                fd: output,
+                node: made,
+            },
+            attributes,
+        ))
     }
 }
 
@@ -229,7 +237,7 @@ pub(crate) fn content(
         return if progress(0) { Ok(()) } else { Err(stopped()) };
     }
     let end = i64::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    let mut at = 0;
+    let (mut at, mut copied_to) = (0, 0);
     while at < end {
         let start = match sys::seek(input.as_fd(), at, true) {
             Ok(Some(start)) => start.min(end),
@@ -237,11 +245,13 @@ pub(crate) fn content(
             // A filesystem that knows no holes.
             Err(_) => at,
         };
-        let stop = sys::seek(input.as_fd(), start, false)
-            .ok()
-            .flatten()
-            .unwrap_or(end)
-            .clamp(start, end);
+        // A file of one block has no hole behind its data.
+        let hole = if end <= 4096 {
+            None
+        } else {
+            sys::seek(input.as_fd(), start, false).ok().flatten()
+        };
+        let stop = hole.unwrap_or(end).clamp(start, end);
         at = start;
         while at < stop {
             let want = usize::try_from(stop - at).unwrap_or(CHUNK).min(CHUNK);
@@ -255,8 +265,14 @@ pub(crate) fn content(
                 return Err(stopped());
             }
         }
+        copied_to = at;
     }
-    truncate(output, end)
+    // Only what ends in a hole is shorter than it is to be.
+    if copied_to < end {
+        truncate(output, end)
+    } else {
+        Ok(())
+    }
 }
 
 /// How a copy that was told to stop ends.

@@ -9,7 +9,7 @@ use crate::ledger::{Ledger, PlanFile};
 use crate::node::Node;
 use crate::options::{Phase, Progress};
 use crate::root::{Root, absent_is_none};
-use crate::step::{Loc, Step};
+use crate::step::{Loc, Made, Make, Step};
 use crate::sys;
 use effigy_journal::{Session, Timestamp};
 use std::cell::Cell;
@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 mod error;
 mod layers;
+mod make;
 mod meta;
 mod put;
 mod rewrite;
@@ -237,6 +238,7 @@ impl<'a> Engine<'a> {
             match step {
                 Step::Put(put) => self.prepare_put(index, put)?,
                 Step::Rewrite(rewrite) => self.prepare_rewrite(rewrite)?,
+                Step::Make(make) => self.make(make)?,
                 _ => {}
             }
             self.report(Phase::Preparing, index + 1);
@@ -440,6 +442,10 @@ pub(crate) fn to_copy(plan: &PlanFile) -> u64 {
             new.map_or(0, |new| new.node.size) + old.map_or(0, |old| old.size)
         }
         Step::Rewrite(rewrite) => rewrite.old.size + rewrite.new.size,
+        Step::Make(Make {
+            made: Made::File { len, .. },
+            ..
+        }) => *len,
         _ => 0,
     });
     bytes.sum()

@@ -3,7 +3,7 @@
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::node::Node;
-use crate::step::{Loc, Step};
+use crate::step::{Loc, Put, Source, Step};
 use effigy_journal::{Session, Timestamp};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -56,6 +56,23 @@ impl Known {
             if let Some(parent) = path.parent() {
                 raise(&mut self.paths, parent, time);
             }
+            if let Step::Put(put) = step {
+                // What was moved from elsewhere in the real tree may be there again.
+                if let Some(from) = absolute(&plan, &put.hold).filter(|_| is_relocation(put)) {
+                    raise(&mut self.paths, &from, time);
+                    from.parent()
+                        .into_iter()
+                        .for_each(|p| raise(&mut self.paths, p, time));
+                }
+                if !undone
+                    && put
+                        .new
+                        .as_ref()
+                        .is_some_and(|new| new.tree && new.source == Source::Made)
+                {
+                    raise(&mut self.trees, &path, time);
+                }
+            }
             // What was overwritten in spite of a conflict is in conflict again once it is back.
             let conflicting = undone
                 && step
@@ -98,6 +115,15 @@ impl Known {
         self.touched(path)
             .is_some_and(|time| Timestamp::from(node.ctime) <= time)
     }
+}
+
+/// Whether it moves something from elsewhere in the real tree.
+pub(crate) fn is_relocation(put: &Put) -> bool {
+    let moves = put
+        .new
+        .as_ref()
+        .is_some_and(|new| new.source == Source::Move);
+    moves && matches!(put.hold, Loc::Target(..))
 }
 
 fn raise(map: &mut HashMap<PathBuf, Timestamp>, path: &Path, time: Timestamp) {

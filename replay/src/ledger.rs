@@ -237,7 +237,7 @@ impl Ledger {
 
 /// A plan from disk names places below its roots only.
 fn is_inside(step: &Step, targets: usize) -> bool {
-    use crate::step::Source;
+    use crate::step::{Made, Source};
     let rel =
         |rel: &[u8]| !rel.starts_with(b"/") && !rel.split(|&b| b == b'/').any(|name| name == b"..");
     let loc =
@@ -249,7 +249,7 @@ fn is_inside(step: &Step, targets: usize) -> bool {
         | Step::Transparent { at, .. } => rel(at),
         Step::Put(put) => {
             let source = put.new.as_ref().is_none_or(|new| match &new.source {
-                Source::Move | Source::Directory(_) => true,
+                Source::Move | Source::Directory(_) | Source::Made => true,
                 Source::Copy(from) => rel(from),
                 Source::Link(from) => loc(from),
             });
@@ -258,6 +258,13 @@ fn is_inside(step: &Step, targets: usize) -> bool {
         Step::Meta(meta) => loc(&meta.target),
         Step::Rewrite(rewrite) => {
             loc(&rewrite.target) && rel(&rewrite.source) && rel(&rewrite.archive)
+        }
+        Step::Make(make) => {
+            let from = match &make.made {
+                Made::File { from, .. } | Made::Link(from) => loc(from),
+                _ => true,
+            };
+            from && loc(&make.at)
         }
     }
 }

@@ -114,7 +114,7 @@ impl Meta {
             sys::chmod(fd, self.mode)?;
         }
         match self.mtime {
-            Some(mtime) if mtime != sys::stat(fd, c"")?.mtime => sys::set_mtime(fd, mtime),
+            Some(mtime) if mtime != now.mtime => sys::set_mtime(fd, mtime),
             _ => Ok(()),
         }
     }

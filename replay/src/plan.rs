@@ -4,6 +4,7 @@ use crate::conflict::Conflict;
 use crate::known::absolute;
 use crate::ledger::PlanFile;
 use crate::net::NetError;
+use crate::replay::Needed;
 use crate::step::{Source, Step};
 use std::ffi::OsString;
 use std::fmt;
@@ -22,6 +23,8 @@ pub enum Note {
         /// The directory.
         path: PathBuf,
     },
+    /// An event that is not selected is applied because a selected one rests on it.
+    Needed(Needed),
     /// A conflicting path is left as it is.
     Skipped(Conflict),
     /// A conflicting path is overwritten; what is there now is kept for undo.
@@ -41,6 +44,15 @@ impl fmt::Display for Note {
                 "{}: stays, because something excluded lies in it",
                 path.display()
             ),
+            Self::Needed(needed) => {
+                let (by, op) = needed.by;
+                let path = needed.path.display();
+                write!(
+                    f,
+                    "{op} #{by} needs {} #{} of {path}: added",
+                    needed.op, needed.seq
+                )
+            }
             Self::Skipped(conflict) => write!(f, "skipped {conflict}"),
             Self::Overwritten(conflict) => write!(f, "overwritten {conflict}"),
         }
@@ -135,6 +147,7 @@ fn words(step: &Step, back: bool) -> Option<String> {
                 Some(Source::Copy(_)) => "copy",
                 Some(Source::Link(_)) => "link",
                 Some(Source::Directory(_)) => "make",
+                Some(Source::Made) => "write",
                 _ => "move",
             };
             match (&put.old, &put.new, back) {

@@ -569,10 +569,22 @@ impl<'a> Walk<'a> {
         self.enter(rel)?;
         let dir = self.open_upper(rel)?;
         let length = rel.len();
-        for entry in sys::read_dir(dir.fd.as_fd()).map_err(self.upper_error(rel))? {
+        let collapse = self.collapse && !quiet;
+        let mut entries = Vec::new();
+        let read = sys::each_entry(dir.fd.as_fd(), |name, kind| {
+            if !(collapse && is_plain(kind, marks)) {
+                entries.push(Entry {
+                    name: name.to_owned(),
+                    kind,
+                });
+            }
+        });
+        read.map_err(self.upper_error(rel))?;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for entry in &entries {
             push_name(rel, &entry.name);
-            if self.collapse && !quiet {
-                self.collapsed(rel, dir.fd.as_fd(), &entry, marks, index)?;
+            if collapse {
+                self.collapsed(rel, dir.fd.as_fd(), entry, marks, index)?;
             } else {
                 self.new_entry(rel, dir.fd.as_fd(), &entry.name, marks, index, quiet)?;
             }
@@ -616,14 +628,6 @@ impl<'a> Walk<'a> {
         parent: &Marks,
         index: usize,
     ) -> Result<(), NetError> {
-        let plain = match entry.kind {
-            libc::DT_REG => !parent.impure && !parent.xwhiteouts,
-            libc::DT_LNK | libc::DT_FIFO | libc::DT_SOCK | libc::DT_BLK => true,
-            _ => false,
-        };
-        if plain {
-            return Ok(());
-        }
         let node = sys::stat(dir, &entry.name).map_err(self.upper_error(rel))?;
         if layer::is_whiteout(dir, &entry.name, &node, parent).map_err(self.upper_error(rel))? {
             self.items[index]
@@ -762,6 +766,15 @@ impl<'a> Walk<'a> {
             (!special && compare::xattrs_differ(upper_dir, real_dir, name)?)
                 .then_some(What::Metadata),
         )
+    }
+}
+
+/// Whether nothing about such an entry of a new directory can be overlayfs's own.
+fn is_plain(kind: u8, parent: &Marks) -> bool {
+    match kind {
+        libc::DT_REG => !parent.impure && !parent.xwhiteouts,
+        libc::DT_LNK | libc::DT_FIFO | libc::DT_SOCK | libc::DT_BLK => true,
+        _ => false,
     }
 }
 

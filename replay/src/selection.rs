@@ -7,6 +7,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod journal;
+
+pub use journal::{Choice, EventFilter, EventSelection};
+
 /// A choice of paths.
 #[derive(Debug, Default)]
 pub struct Selection {
@@ -70,6 +74,10 @@ impl Pattern {
         }
         if given.is_empty() {
             return Err(invalid("it is empty".into()));
+        }
+        // A directory's pattern takes what is below it, so it says the same without the end.
+        while rest.file_name() == Some(OsStr::new("**")) && rest.components().count() > 1 {
+            rest.pop();
         }
         let wild = rest
             .as_os_str()

@@ -230,11 +230,26 @@ pub(crate) fn readlink(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> 
     Ok(target)
 }
 
+/// Calls that take a descriptor refuse one that was opened with `O_PATH`; those that take a path do not.
+fn unless_path_only<T>(
+    result: io::Result<T>,
+    by_name: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    match result {
+        Err(e) if e.raw_os_error() == Some(libc::EBADF) => by_name(),
+        other => other,
+    }
+}
+
 /// chmod of the file that `fd` (also `O_PATH`) is.
 pub(crate) fn chmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
-    let name = proc_name(fd, None)?;
-    // SAFETY: chmod(2) reads a NUL-terminated path that outlives the call.
-    check(unsafe { libc::chmod(name.as_ptr(), mode) })
+    // SAFETY: fchmod(2) takes integers only.
+    let result = check(unsafe { libc::fchmod(fd.as_raw_fd(), mode) });
+    unless_path_only(result, || {
+        let name = proc_name(fd, None)?;
+        // SAFETY: chmod(2) reads a NUL-terminated path that outlives the call.
+        check(unsafe { libc::chmod(name.as_ptr(), mode) })
+    })
 }
 
 /// chown of the file that `fd` (also `O_PATH`, also a symlink) is.
@@ -245,7 +260,6 @@ pub(crate) fn chown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
 
 /// Sets the modification time of the file that `fd` (also `O_PATH`, also a symlink) is; the access time stays.
 pub(crate) fn set_mtime(fd: BorrowedFd<'_>, mtime: Time) -> io::Result<()> {
-    let name = proc_name(fd, None)?;
     let times = [
         libc::timespec {
             tv_sec: 0,
@@ -256,14 +270,32 @@ pub(crate) fn set_mtime(fd: BorrowedFd<'_>, mtime: Time) -> io::Result<()> {
             tv_nsec: i64::from(mtime.nsec),
         },
     ];
-    // SAFETY: utimensat(2) reads a NUL-terminated path and two timespecs; all outlive the call.
-    check(unsafe { libc::utimensat(libc::AT_FDCWD, name.as_ptr(), times.as_ptr(), 0) })
+    // SAFETY: futimens(3) reads two timespecs that outlive the call.
+    let result = check(unsafe { libc::futimens(fd.as_raw_fd(), times.as_ptr()) });
+    unless_path_only(result, || {
+        let name = proc_name(fd, None)?;
+        // SAFETY: utimensat(2) reads a NUL-terminated path and two timespecs; all outlive the call.
+        check(unsafe { libc::utimensat(libc::AT_FDCWD, name.as_ptr(), times.as_ptr(), 0) })
+    })
 }
 
 /// The names of the extended attributes of `leaf` below `dir`, not followed, or of `dir` itself (also `O_PATH`).
 pub(crate) fn list_xattrs(dir: BorrowedFd<'_>, leaf: Option<&CStr>) -> io::Result<Vec<CString>> {
-    let path = proc_name(dir, leaf)?;
+    let path = std::cell::OnceCell::new();
     let list = |buffer: &mut [u8]| {
+        if leaf.is_none() {
+            // SAFETY: flistxattr(2) writes at most buffer.len() bytes.
+            let result = length(unsafe {
+                libc::flistxattr(dir.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len())
+            });
+            if !matches!(&result, Err(e) if e.raw_os_error() == Some(libc::EBADF)) {
+                return result;
+            }
+        }
+        let path = match path.get() {
+            Some(path) => path,
+            None => path.get_or_init(|| proc_name(dir, leaf).unwrap_or_default()),
+        };
         // SAFETY: l/listxattr(2) read a NUL-terminated path and write at most buffer.len() bytes.
         length(unsafe {
             match leaf {
@@ -346,6 +378,13 @@ pub(crate) fn get_xattr(
 
 /// Sets an extended attribute of the file that `fd` (also `O_PATH`) is.
 pub(crate) fn set_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    let (pointer, length) = (value.as_ptr().cast(), value.len());
+    // SAFETY: fsetxattr(2) reads a NUL-terminated string and value.len() bytes.
+    let result =
+        check(unsafe { libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), pointer, length, 0) });
+    if !matches!(&result, Err(e) if e.raw_os_error() == Some(libc::EBADF)) {
+        return result;
+    }
     let path = proc_name(fd, None)?;
     // SAFETY: setxattr(2) reads two NUL-terminated strings and value.len() bytes.
     check(unsafe {
@@ -378,6 +417,18 @@ pub(crate) struct Entry {
 /// The entries of an open directory from its beginning, without `.` and `..`, sorted by name.
 pub(crate) fn read_dir(dir: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
+    each_entry(dir, |name, kind| {
+        entries.push(Entry {
+            name: name.to_owned(),
+            kind,
+        });
+    })?;
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// Tells of each entry of an open directory: its name and `DT_` type, in the filesystem's order.
+pub(crate) fn each_entry(dir: BorrowedFd<'_>, mut tell: impl FnMut(&CStr, u8)) -> io::Result<()> {
     let mut buffer = vec![0_u8; 32768];
     loop {
         // SAFETY: getdents64(2) writes at most buffer.len() bytes of records.
@@ -391,7 +442,7 @@ pub(crate) fn read_dir(dir: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
         };
         let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
         if n == 0 {
-            break;
+            return Ok(());
         }
         let mut rest = buffer.get(..n).unwrap_or_default();
         // A record: ino u64, off i64, length u16, type u8, name to the NUL.
@@ -401,16 +452,11 @@ pub(crate) fn read_dir(dir: BorrowedFd<'_>) -> io::Result<Vec<Entry>> {
             let name =
                 CStr::from_bytes_until_nul(record).map_err(|_| io::ErrorKind::InvalidData)?;
             if !matches!(name.to_bytes(), b"." | b"..") {
-                entries.push(Entry {
-                    name: name.to_owned(),
-                    kind: head[18],
-                });
+                tell(name, head[18]);
             }
             rest = rest.get(size..).unwrap_or_default();
         }
     }
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
 }
 
 /// Whether the effective user may use the directory (or file) that `fd` is in this way, as faccessat2(2) sees it.
@@ -544,8 +590,9 @@ pub(crate) fn keeps_births(fd: BorrowedFd<'_>) -> bool {
 
 /// The effective user.
 pub(crate) fn euid() -> u32 {
+    static USER: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     // SAFETY: geteuid(2) cannot fail and touches nothing.
-    unsafe { libc::geteuid() }
+    *USER.get_or_init(|| unsafe { libc::geteuid() })
 }
 
 /// The clock that filesystems stamp with: it moves a tick (1–10 ms) at a time.

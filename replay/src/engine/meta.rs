@@ -46,7 +46,7 @@ impl Engine<'_> {
     pub(super) fn meta_back(&mut self, step: &SetMeta) -> Result<(), Fail> {
         let pinned = match self.meta_pinned(step) {
             // What this plan has put there is not there any more.
-            Err(Fail::Raced(_)) if step.made_by.is_some() => return Ok(()),
+            Err(Fail::Raced(_)) if step.made_by.is_some() || self.relocates() => return Ok(()),
             other => other?,
         };
         if !is_between(&step.before, &step.after, &pinned) {

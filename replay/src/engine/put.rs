@@ -5,10 +5,11 @@
 
 use super::{Engine, Fail};
 use crate::copy;
+use crate::known::is_relocation;
 use crate::meta::set_mode;
 use crate::node::Node;
 use crate::root::{Spot, absent_is_none, pin};
-use crate::step::{Loc, Put, Source};
+use crate::step::{Loc, Put, Source, Step};
 use crate::sys;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -30,6 +31,7 @@ impl Engine<'_> {
         let Some(new) = &put.new else { return Ok(()) };
         match &new.source {
             Source::Move => return Ok(()),
+            Source::Made => {}
             Source::Copy(from) => self.copy(&Loc::Session(from.clone()), &put.hold, true, false)?,
             Source::Directory(meta) => {
                 let (root, rel) = self.place(&put.hold)?;
@@ -153,7 +155,7 @@ impl Engine<'_> {
         let raced = || Fail::Raced(self.path(&put.target));
         let spots = match self.spots(put) {
             // Its parent is gone, and with it what was put there.
-            Err(Fail::Raced(_)) if put.old.is_none() => return Ok(()),
+            Err(Fail::Raced(_)) if put.old.is_none() || self.relocates() => return Ok(()),
             other => other?,
         };
         let found = self.node(Some(&spots.target), &put.target)?;
@@ -166,6 +168,10 @@ impl Engine<'_> {
         };
         // Whatever else stands there was put there by somebody else and stays.
         let is_removed = put.new.is_none() && found.is_none();
+        // What an earlier step was to move away is still there.
+        if !is_new && put.old.is_none() && found.is_some_and(|node| self.is_to_go(&node)) {
+            return Ok(());
+        }
         if !(is_back || is_new || is_removed) {
             if let (Some(archive), Some(hold)) = (&spots.archive, &spots.hold)
                 && is_old(self.node(Some(hold), &put.hold)?)
@@ -255,6 +261,19 @@ impl Engine<'_> {
             _ => true,
         };
         Ok(placed && kept)
+    }
+
+    /// Whether it is something that a step moves or replaces.
+    fn is_to_go(&self, node: &Node) -> bool {
+        let id = self.id(node);
+        self.plan.steps.iter().any(|step| match step {
+            Step::Put(put) => {
+                let moved = put.new.as_ref().filter(|_| is_relocation(put));
+                moved.is_some_and(|new| self.id(&new.node) == id)
+                    || put.old.is_some_and(|old| self.id(&old) == id)
+            }
+            _ => false,
+        })
     }
 
     fn remove(&self, loc: &Loc) -> Result<(), Fail> {

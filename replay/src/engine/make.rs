@@ -1,0 +1,89 @@
+//! Making what is new before any name is changed.
+
+use super::{Engine, Fail};
+use crate::copy;
+use crate::known::is_relocation;
+use crate::root::{Root, pin};
+use crate::step::{Made, Make, Step};
+use crate::sys;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use std::io;
+use std::os::fd::AsFd as _;
+
+impl Engine<'_> {
+    /// Makes it at its place, with its attributes.
+    pub(super) fn make(&mut self, make: &Make) -> Result<(), Fail> {
+        let failed = self.failed("make", &make.at);
+        let copied = self.made(make).map_err(failed)?;
+        self.now.copied += copied;
+        self.changed()
+    }
+
+    fn made(&self, make: &Make) -> io::Result<u64> {
+        let place = |loc| {
+            self.place(loc)
+                .map_err(|_| io::Error::from_raw_os_error(libc::ENOENT))
+        };
+        let (root, rel): (&Root, &[u8]) = place(&make.at)?;
+        let spot = root.spot(rel)?;
+        let mut copied = 0;
+        match &make.made {
+            Made::Empty | Made::File { .. } => {
+                let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+                let output = sys::openat(spot.dir(), &spot.leaf, flags, 0o600)?;
+                if let Made::File { from, len } = &make.made {
+                    let (source, from_rel) = place(from)?;
+                    let input = open_source(source, from_rel)?;
+                    let _ = posix_fadvise(&input, 0, 0, PosixFadviseAdvice::POSIX_FADV_SEQUENTIAL);
+                    copied = *len;
+                    let whole = sys::stat(input.as_fd(), c"")?.size == *len;
+                    copy::content(&input, &output, *len, &mut |_| true)?;
+                    if !whole {
+                        // Sharing of blocks is of whole files.
+                        nix::unistd::ftruncate(
+                            &output,
+                            i64::try_from(*len).map_err(io::Error::other)?,
+                        )?;
+                    }
+                }
+            }
+            Made::Directory => sys::mkdir(spot.dir(), &spot.leaf, 0o700)?,
+            Made::Symlink(target) => {
+                sys::symlink(&sys::cstring(target)?, spot.dir(), &spot.leaf)?;
+            }
+            Made::Node { mode, rdev } => {
+                sys::mknod(spot.dir(), &spot.leaf, mode & libc::S_IFMT | 0o600, *rdev)?;
+            }
+            Made::Link(from) => {
+                let (source, from_rel) = place(from)?;
+                let source = source.spot(from_rel)?;
+                sys::link(source.dir(), &source.leaf, spot.dir(), &spot.leaf)?;
+            }
+            Made::Attributes => {}
+        }
+        if let Some(meta) = &make.meta {
+            meta.set(&pin(spot.dir(), &spot.leaf)?)?;
+        }
+        Ok(copied)
+    }
+
+    /// Whether the plan moves things within the real tree, so that the paths of later steps may not be there yet.
+    pub(super) fn relocates(&self) -> bool {
+        let relocation = |step: &Step| matches!(step, Step::Put(put) if is_relocation(put));
+        self.plan.steps.iter().any(relocation)
+    }
+}
+
+/// Opens what is to be copied; its owner may have made it unreadable.
+fn open_source(root: &Root, rel: &[u8]) -> io::Result<std::os::fd::OwnedFd> {
+    match root.open_file(rel, libc::O_RDONLY) {
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+            let pinned = root.pin(rel)?;
+            sys::chmod(pinned.fd.as_fd(), pinned.node.mode | 0o400)?;
+            let file = root.open_file(rel, libc::O_RDONLY);
+            sys::chmod(pinned.fd.as_fd(), pinned.node.mode)?;
+            file
+        }
+        other => other,
+    }
+}

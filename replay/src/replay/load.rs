@@ -1,0 +1,95 @@
+//! The effects of a journal, read into memory.
+
+use super::ReplayError;
+use super::model::{Fact, Model};
+use crate::selection::{Choice, EventSelection};
+use effigy_journal::{
+    Entry, Event, Op, Outcome, PathId, Reader, Seq, Session, Stat, Timestamp, VersionTable,
+};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+
+/// One effect.
+#[derive(Debug)]
+pub(super) struct Effect {
+    pub(super) seq: Seq,
+    pub(super) time: Timestamp,
+    pub(super) op: Op,
+}
+
+/// All that a journal says about effects.
+pub(super) struct Loaded {
+    pub(super) reader: Reader,
+    pub(super) effects: Vec<Effect>,
+    /// What each does, by effect.
+    pub(super) facts: Vec<Fact>,
+    pub(super) choices: Vec<Choice>,
+    pub(super) model: Model,
+    pub(super) versions: VersionTable,
+}
+
+/// Reads the journal of a session up to its end, or to where it was cut off.
+pub(super) fn load(
+    session: &Session,
+    selection: &mut EventSelection,
+) -> Result<Loaded, ReplayError> {
+    let file = File::open(session.journal()).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ReplayError::NoJournal {
+            session: session.label().to_string(),
+        },
+        _ => ReplayError::Journal(source.into()),
+    })?;
+    let mut reader = Reader::open(file)?;
+    let mut loaded_effects = Vec::new();
+    let mut facts = Vec::new();
+    let mut choices = Vec::new();
+    let mut model = Model::new();
+    let mut versions = VersionTable::default();
+    let mut before: HashMap<PathId, Stat> = HashMap::new();
+    while let Some(entry) = reader.next_entry()? {
+        match entry {
+            Entry::Event(Event {
+                op,
+                result: Outcome::Ok,
+                seq,
+                time,
+                process,
+                tid,
+                by,
+            }) if op.is_effect() => {
+                let event = Event {
+                    seq,
+                    time,
+                    process,
+                    tid,
+                    by,
+                    op,
+                    result: Outcome::Ok,
+                };
+                choices.push(selection.choose(&event, reader.paths(), reader.processes()));
+                let start = session.record.start.0;
+                let time = Timestamp(start.saturating_add(i64::try_from(time).unwrap_or(0)));
+                let index = u32::try_from(facts.len()).map_err(|_| ReplayError::TooLong)?;
+                facts.push(model.take(index, &event.op, reader.paths(), &before));
+                let op = event.op;
+                loaded_effects.push(Effect { seq, time, op });
+            }
+            Entry::Precondition(precondition) => {
+                if let Some(stat) = precondition.before {
+                    before.insert(precondition.path, stat);
+                }
+            }
+            Entry::Version(version) => versions.insert(version),
+            _ => {}
+        }
+    }
+    Ok(Loaded {
+        reader,
+        effects: loaded_effects,
+        facts,
+        choices,
+        model,
+        versions,
+    })
+}

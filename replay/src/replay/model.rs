@@ -1,0 +1,571 @@
+//! Names and objects as the effects of a journal change them, one after the other.
+//!
+//! An object is known by who made it: the event that did, or the name it had before the session. So a directory that
+//! is renamed takes along what is below it, and names of one file stay names of one file.
+
+use effigy_journal::{Kind, Op, PathId, Paths, Stat, VersionId};
+use std::collections::HashMap;
+
+/// An object, by number.
+pub(super) type Obj = u32;
+/// An effect, by its place among the effects.
+pub(super) type At = u32;
+
+/// The root directory.
+pub(super) const ROOT: Obj = 0;
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Slot {
+    pub(super) dir: Obj,
+    pub(super) name: u32,
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Born {
+    /// It was there before the session, under this name.
+    Real(Slot),
+    /// An event made it.
+    Made(At),
+    /// It is in a directory of the session, and no event speaks of its making.
+    Unseen,
+}
+
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) born: Born,
+    pub(super) kind: Option<Kind>,
+    /// What it was before the session, when that was recorded under its own name.
+    pub(super) before: Option<Stat>,
+    /// The names it has now.
+    pub(super) names: Vec<Slot>,
+    /// Names that have been spoken of in this directory.
+    pub(super) kids: Vec<u32>,
+    /// Effects that gave it content or attributes, and its making.
+    pub(super) effects: u32,
+    /// The event that gave it the name it has (a directory has one).
+    placed_by: Option<At>,
+    pub(super) version: Option<VersionId>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    /// What it was the name of before the session.
+    pub(super) initial: Option<Obj>,
+    pub(super) now: Option<Obj>,
+    bound_by: Option<At>,
+    pub(super) vacated_by: Option<At>,
+}
+
+/// What an effect does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Bind {
+        to: Slot,
+        obj: Obj,
+    },
+    Unbind {
+        from: Slot,
+        obj: Obj,
+    },
+    Move {
+        from: Slot,
+        to: Slot,
+        obj: Obj,
+        over: Option<Obj>,
+    },
+    Swap {
+        one: Slot,
+        other: Slot,
+        x: Obj,
+        y: Obj,
+    },
+    Set {
+        obj: Obj,
+    },
+    Nothing,
+}
+
+/// What an effect does, and what it rests on.
+#[derive(Clone, Debug)]
+pub(super) struct Fact {
+    pub(super) act: Act,
+    /// The effects it cannot do without.
+    pub(super) needs: Vec<At>,
+    /// The effect that made room for it, should something be in the way.
+    pub(super) room: Option<At>,
+}
+
+/// All names and objects the journal speaks of.
+pub(super) struct Model {
+    pub(super) objects: Vec<Object>,
+    entries: HashMap<Slot, Entry>,
+    names: Vec<Box<[u8]>>,
+    numbers: HashMap<Box<[u8]>, u32>,
+    /// By path: the number of its name, and the directory it is as of an epoch.
+    paths: Vec<(u32, u32, Obj)>,
+    epoch: u32,
+    /// Objects by the version they were given last.
+    holders: HashMap<VersionId, Obj>,
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+impl Model {
+    pub(super) fn new() -> Self {
+        let mut model = Self {
+            objects: Vec::new(),
+            entries: HashMap::new(),
+            names: Vec::new(),
+            numbers: HashMap::new(),
+            paths: Vec::new(),
+            epoch: 1,
+            holders: HashMap::new(),
+        };
+        let slot = Slot {
+            dir: ROOT,
+            name: UNKNOWN,
+        };
+        model.add(Born::Real(slot), Some(Kind::Directory));
+        model
+    }
+
+    fn add(&mut self, born: Born, kind: Option<Kind>) -> Obj {
+        let obj = u32::try_from(self.objects.len()).unwrap_or(UNKNOWN);
+        self.objects.push(Object {
+            born,
+            kind,
+            before: None,
+            names: Vec::new(),
+            kids: Vec::new(),
+            effects: 0,
+            placed_by: None,
+            version: None,
+        });
+        obj
+    }
+
+    pub(super) fn object(&self, obj: Obj) -> &Object {
+        &self.objects[obj as usize]
+    }
+
+    fn object_mut(&mut self, obj: Obj) -> &mut Object {
+        &mut self.objects[obj as usize]
+    }
+
+    pub(super) fn name(&self, slot: Slot) -> &[u8] {
+        self.names.get(slot.name as usize).map_or(b"", |name| name)
+    }
+
+    /// The entry of this name in a directory, if the journal speaks of it.
+    pub(super) fn slot_of(&self, dir: Obj, name: &[u8]) -> Option<Slot> {
+        let slot = Slot {
+            dir,
+            name: *self.numbers.get(name)?,
+        };
+        self.entries.contains_key(&slot).then_some(slot)
+    }
+
+    pub(super) fn entry(&self, slot: Slot) -> Entry {
+        self.entries.get(&slot).copied().unwrap_or_default()
+    }
+
+    /// The object that holds a version at the end.
+    pub(super) fn holder(&self, version: VersionId) -> Option<Obj> {
+        let obj = *self.holders.get(&version)?;
+        (self.object(obj).version == Some(version)).then_some(obj)
+    }
+
+    /// A path that an object has when all has happened.
+    pub(super) fn last_path(&self, obj: Obj) -> Option<Vec<u8>> {
+        self.path_by(obj, |model, obj| model.object(obj).names.first().copied())
+    }
+
+    /// The path that an object had before the session.
+    pub(super) fn first_path(&self, obj: Obj) -> Option<Vec<u8>> {
+        self.path_by(obj, |model, obj| match model.object(obj).born {
+            Born::Real(slot) => Some(slot),
+            _ => None,
+        })
+    }
+
+    fn path_by(&self, obj: Obj, slot: impl Fn(&Self, Obj) -> Option<Slot>) -> Option<Vec<u8>> {
+        let mut names = Vec::new();
+        let mut at = obj;
+        while at != ROOT {
+            let slot = slot(self, at)?;
+            names.push(self.name(slot));
+            at = slot.dir;
+            if names.len() > 4096 {
+                return None;
+            }
+        }
+        let mut path = Vec::new();
+        for name in names.into_iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        Some(path)
+    }
+
+    fn number(&mut self, id: PathId, paths: &Paths) -> u32 {
+        let at = id.0 as usize;
+        if self.paths.len() <= at {
+            self.paths
+                .resize(paths.len().max(at + 1), (UNKNOWN, 0, ROOT));
+        }
+        if self.paths[at].0 == UNKNOWN {
+            let name = paths.name(id);
+            let number = match self.numbers.get(name) {
+                Some(number) => *number,
+                None => {
+                    let number = u32::try_from(self.names.len()).unwrap_or(UNKNOWN);
+                    self.names.push(name.into());
+                    self.numbers.insert(name.into(), number);
+                    number
+                }
+            };
+            self.paths[at].0 = number;
+        }
+        self.paths[at].0
+    }
+
+    /// The directory of this path.
+    fn directory(&mut self, id: PathId, paths: &Paths) -> Obj {
+        let Some(parent) = paths.parent(id) else {
+            return ROOT;
+        };
+        let name = self.number(id, paths);
+        let (_, epoch, obj) = self.paths[id.0 as usize];
+        if epoch == self.epoch {
+            return obj;
+        }
+        let dir = self.directory(parent, paths);
+        let obj = self.occupant(Slot { dir, name }, None);
+        self.object_mut(obj).kind.get_or_insert(Kind::Directory);
+        self.paths[id.0 as usize] = (name, self.epoch, obj);
+        obj
+    }
+
+    fn slot(&mut self, id: PathId, paths: &Paths) -> Slot {
+        let name = self.number(id, paths);
+        let dir = paths
+            .parent(id)
+            .map_or(ROOT, |parent| self.directory(parent, paths));
+        Slot { dir, name }
+    }
+
+    /// The entry, known from now on.
+    fn known(&mut self, slot: Slot) -> (&mut Entry, bool) {
+        let mut fresh = false;
+        let objects = &mut self.objects;
+        let entry = self.entries.entry(slot).or_insert_with(|| {
+            fresh = true;
+            objects[slot.dir as usize].kids.push(slot.name);
+            Entry::default()
+        });
+        (entry, fresh)
+    }
+
+    /// What the name stands for: something that was there before the session if the journal has not spoken of it.
+    fn occupant(&mut self, slot: Slot, before: Option<&Stat>) -> Obj {
+        let (entry, fresh) = self.known(slot);
+        if let Some(obj) = entry.now {
+            return obj;
+        }
+        let real = fresh && matches!(self.object(slot.dir).born, Born::Real(_));
+        let born = if real { Born::Real(slot) } else { Born::Unseen };
+        let obj = self.add(born, before.map(|stat| stat.kind));
+        let object = self.object_mut(obj);
+        object.names.push(slot);
+        object.before = before.copied().filter(|_| real);
+        let (entry, _) = self.known(slot);
+        entry.now = Some(obj);
+        if real {
+            entry.initial = Some(obj);
+        }
+        obj
+    }
+
+    fn bind(&mut self, slot: Slot, obj: Obj, at: At) {
+        let (entry, _) = self.known(slot);
+        let old = entry.now.replace(obj);
+        entry.bound_by = Some(at);
+        if let Some(old) = old.filter(|old| *old != obj) {
+            self.object_mut(old).names.retain(|name| *name != slot);
+        }
+        let object = self.object_mut(obj);
+        object.names.push(slot);
+        object.placed_by = Some(at);
+        if object.kind.is_none_or(|kind| kind == Kind::Directory) {
+            self.epoch += 1;
+        }
+    }
+
+    fn vacate(&mut self, slot: Slot, obj: Obj, at: At) {
+        let (entry, _) = self.known(slot);
+        entry.now = None;
+        entry.vacated_by = Some(at);
+        entry.bound_by = None;
+        let object = self.object_mut(obj);
+        object.names.retain(|name| *name != slot);
+        if object.kind.is_none_or(|kind| kind == Kind::Directory) {
+            self.epoch += 1;
+        }
+    }
+
+    /// What an effect in this directory rests on: that the directory and those above are where they are.
+    fn chain(&self, dir: Obj, needs: &mut Vec<At>) {
+        let mut latest = None;
+        let mut at = dir;
+        for _ in 0..4096 {
+            if at == ROOT {
+                break;
+            }
+            let object = self.object(at);
+            // An earlier one is what the later one rests on itself.
+            if object.placed_by > latest {
+                latest = object.placed_by;
+                needs.extend(latest);
+            }
+            let Some(slot) = object.names.first() else {
+                break;
+            };
+            at = slot.dir;
+        }
+    }
+
+    fn make(&mut self, at: At, path: PathId, kind: Kind, paths: &Paths) -> Fact {
+        let slot = self.slot(path, paths);
+        let mut needs = Vec::new();
+        self.chain(slot.dir, &mut needs);
+        let room = self.known(slot).0.vacated_by;
+        let obj = self.add(Born::Made(at), Some(kind));
+        self.object_mut(obj).effects = 1;
+        self.bind(slot, obj, at);
+        Fact {
+            act: Act::Bind { to: slot, obj },
+            needs,
+            room,
+        }
+    }
+
+    fn set(&mut self, path: PathId, paths: &Paths, before: Option<&Stat>) -> Fact {
+        let slot = self.slot(path, paths);
+        let mut needs = Vec::new();
+        self.chain(slot.dir, &mut needs);
+        let obj = if slot.dir == ROOT && self.name(slot).is_empty() {
+            ROOT
+        } else {
+            self.occupant(slot, before)
+        };
+        needs.extend(self.entry(slot).bound_by);
+        self.object_mut(obj).effects += 1;
+        Fact {
+            act: Act::Set { obj },
+            needs,
+            room: None,
+        }
+    }
+
+    fn content(&mut self, fact: &Fact, version: Option<VersionId>) {
+        let (Act::Set { obj } | Act::Bind { obj, .. }) = fact.act else {
+            return;
+        };
+        if let Some(version) = version {
+            self.object_mut(obj).version = Some(version);
+            self.holders.insert(version, obj);
+        }
+    }
+
+    fn remove(&mut self, at: At, path: PathId, paths: &Paths, before: Option<&Stat>) -> Fact {
+        let slot = self.slot(path, paths);
+        let mut needs = Vec::new();
+        self.chain(slot.dir, &mut needs);
+        let obj = self.occupant(slot, before);
+        needs.extend(self.entry(slot).bound_by);
+        self.vacate(slot, obj, at);
+        Fact {
+            act: Act::Unbind { from: slot, obj },
+            needs,
+            room: None,
+        }
+    }
+
+    /// Takes the next effect in.
+    pub(super) fn take(
+        &mut self,
+        at: At,
+        op: &Op,
+        paths: &Paths,
+        before: &HashMap<PathId, Stat>,
+    ) -> Fact {
+        let nothing = Fact {
+            act: Act::Nothing,
+            needs: Vec::new(),
+            room: None,
+        };
+        match *op {
+            Op::Open {
+                path,
+                created: true,
+                version,
+                ..
+            } => {
+                let fact = self.make(at, path, Kind::File, paths);
+                self.content(&fact, version);
+                fact
+            }
+            Op::Open {
+                path,
+                version: version @ Some(_),
+                ..
+            }
+            | Op::Truncate { path, version, .. } => {
+                let fact = self.set(path, paths, before.get(&path));
+                self.content(&fact, version);
+                fact
+            }
+            Op::Open { .. } => nothing,
+            Op::Mkdir { path, .. } => self.make(at, path, Kind::Directory, paths),
+            Op::Symlink { path, .. } => self.make(at, path, Kind::Symlink, paths),
+            Op::Bind { path, .. } => self.make(at, path, Kind::Socket, paths),
+            Op::Mknod { path, mode, .. } => {
+                let kind = Kind::of_mode(mode).unwrap_or(Kind::File);
+                self.make(at, path, kind, paths)
+            }
+            Op::Rmdir { path } | Op::Unlink { path } => {
+                self.remove(at, path, paths, before.get(&path))
+            }
+            Op::Chmod { path, .. }
+            | Op::Chown { path, .. }
+            | Op::Utimens { path, .. }
+            | Op::Setxattr { path, .. }
+            | Op::Removexattr { path, .. } => self.set(path, paths, before.get(&path)),
+            Op::Rename {
+                from, to, replaced, ..
+            } => self.rename(at, (from, to), replaced, paths, before),
+            Op::Exchange { path, to } => self.exchange(at, (path, to), paths, before),
+            Op::Link { from, to } => {
+                let source = self.slot(from, paths);
+                let slot = self.slot(to, paths);
+                let mut needs = Vec::new();
+                self.chain(source.dir, &mut needs);
+                self.chain(slot.dir, &mut needs);
+                let obj = self.occupant(source, before.get(&from));
+                needs.extend(self.entry(source).bound_by);
+                let room = self.known(slot).0.vacated_by;
+                let object = self.object_mut(obj);
+                object.effects += 1;
+                object.kind.get_or_insert(Kind::File);
+                self.bind(slot, obj, at);
+                Fact {
+                    act: Act::Bind { to: slot, obj },
+                    needs,
+                    room,
+                }
+            }
+            Op::Settle {
+                path,
+                ref state,
+                version,
+            } => match state.as_deref() {
+                None => self.remove(at, path, paths, before.get(&path)),
+                Some(stat) => {
+                    let slot = self.slot(path, paths);
+                    let fact = if self.entry(slot).now.is_some() {
+                        self.set(path, paths, None)
+                    } else {
+                        self.make(at, path, stat.kind, paths)
+                    };
+                    self.content(&fact, version);
+                    fact
+                }
+            },
+            _ => nothing,
+        }
+    }
+
+    fn rename(
+        &mut self,
+        at: At,
+        (from, to): (PathId, PathId),
+        replaced: bool,
+        paths: &Paths,
+        before: &HashMap<PathId, Stat>,
+    ) -> Fact {
+        let source = self.slot(from, paths);
+        let target = self.slot(to, paths);
+        let mut needs = Vec::new();
+        self.chain(source.dir, &mut needs);
+        self.chain(target.dir, &mut needs);
+        let obj = self.occupant(source, before.get(&from));
+        needs.extend(self.entry(source).bound_by);
+        let over = if replaced {
+            Some(self.occupant(target, before.get(&to)))
+        } else {
+            self.known(target).0.now
+        };
+        if over == Some(obj) {
+            return Fact {
+                act: Act::Nothing,
+                needs: Vec::new(),
+                room: None,
+            };
+        }
+        let room = self.entry(target).vacated_by;
+        self.vacate(source, obj, at);
+        if let Some(over) = over {
+            self.vacate(target, over, at);
+        }
+        self.bind(target, obj, at);
+        let act = Act::Move {
+            from: source,
+            to: target,
+            obj,
+            over,
+        };
+        Fact { act, needs, room }
+    }
+
+    fn exchange(
+        &mut self,
+        at: At,
+        (one, other): (PathId, PathId),
+        paths: &Paths,
+        before: &HashMap<PathId, Stat>,
+    ) -> Fact {
+        let first = self.slot(one, paths);
+        let second = self.slot(other, paths);
+        let mut needs = Vec::new();
+        self.chain(first.dir, &mut needs);
+        self.chain(second.dir, &mut needs);
+        let x = self.occupant(first, before.get(&one));
+        let y = self.occupant(second, before.get(&other));
+        needs.extend(self.entry(first).bound_by);
+        needs.extend(self.entry(second).bound_by);
+        if x == y {
+            return Fact {
+                act: Act::Nothing,
+                needs: Vec::new(),
+                room: None,
+            };
+        }
+        self.vacate(first, x, at);
+        self.vacate(second, y, at);
+        self.bind(second, x, at);
+        self.bind(first, y, at);
+        let act = Act::Swap {
+            one: first,
+            other: second,
+            x,
+            y,
+        };
+        Fact {
+            act,
+            needs,
+            room: None,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Where content and attributes as of an effect are.
+
+use super::ReplayError;
+use super::ground::Ground;
+use super::load::Loaded;
+use super::model::{Act, At, Obj};
+use super::wanted::{Modified, State, Wanted};
+use crate::meta::{Meta, Xattrs, xattrs};
+use crate::node::{FileType, Node, Time};
+use crate::root::Root;
+use crate::step::Loc;
+use effigy_journal::{Kind, Location, Op, Session, Timestamp, VersionId};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// Bytes that can be copied: the first `len` of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Bytes {
+    pub(super) from: Loc,
+    pub(super) len: u64,
+}
+
+/// Everything a replay looks at.
+pub(super) struct View<'a> {
+    pub(super) session: &'a Session,
+    pub(super) loaded: &'a Loaded,
+    pub(super) wanted: &'a Wanted,
+    /// Objects whose times an effect sets.
+    timed: HashSet<Obj>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(session: &'a Session, loaded: &'a Loaded, wanted: &'a Wanted) -> Self {
+        let effects = loaded.effects.iter().zip(&loaded.facts);
+        let timed = effects.filter_map(|(effect, fact)| match (&effect.op, fact.act) {
+            (Op::Utimens { .. }, Act::Set { obj }) => Some(obj),
+            _ => None,
+        });
+        Self {
+            session,
+            loaded,
+            wanted,
+            timed: timed.collect(),
+        }
+    }
+
+    /// What the layers hold of an object at the end.
+    pub(super) fn layer(&self, ground: &Ground, obj: Obj) -> Option<(Vec<u8>, Node)> {
+        let object = self.loaded.model.object(obj);
+        let path = self.loaded.model.last_path(obj)?;
+        let record = &self.session.record;
+        let cover = record.cover_of(Path::new(OsStr::from_bytes(&path)))?;
+        let point = cover.mount_point.as_os_str().as_bytes();
+        let point = if point == b"/" { b"" } else { point };
+        let rest = path.strip_prefix(point)?;
+        let rel = [format!("layers/{}/upper", cover.layer).as_bytes(), rest].concat();
+        let node = ground.store.find(&rel).ok().flatten()?;
+        // A whiteout is a device without a number.
+        let fits = match object.kind {
+            Some(kind) => file_type(kind) == node.kind,
+            None => !(node.kind == FileType::Character && node.rdev == (0, 0)),
+        };
+        fits.then_some((rel, node))
+    }
+
+    /// The state that the chosen effects gave an object.
+    pub(super) fn state(&self, obj: Obj) -> Option<&State> {
+        self.wanted.states.get(&obj)
+    }
+
+    fn is_complete(&self, obj: Obj) -> bool {
+        self.wanted.is_complete(self.loaded, obj)
+    }
+
+    /// The content that a regular file is to have; `None`: none at all.
+    pub(super) fn bytes(&self, ground: &Ground, obj: Obj) -> Result<Option<Bytes>, ReplayError> {
+        if self.is_complete(obj)
+            && let Some((rel, node)) = self.layer(ground, obj)
+        {
+            return Ok(Some(Bytes {
+                from: Loc::Session(rel),
+                len: node.size,
+            }));
+        }
+        let Some(at) = self.state(obj).and_then(|state| state.content) else {
+            return Ok(None);
+        };
+        match self.loaded.effects[at as usize].op.version() {
+            Some(version) => self.version(ground, at, version).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn version(&self, ground: &Ground, at: At, version: VersionId) -> Result<Bytes, ReplayError> {
+        let lost = || self.lost(at);
+        match self.loaded.versions.locate(version) {
+            Location::Sealed { file, len } => {
+                let rel = format!("versions/{}", file.0).into_bytes();
+                let found = ground.store.find(&rel).ok().flatten();
+                let whole = found.is_some_and(|node| node.is_file() && node.size >= len);
+                let bytes = Bytes {
+                    from: Loc::Session(rel),
+                    len,
+                };
+                if whole { Ok(bytes) } else { Err(lost()) }
+            }
+            Location::Live { of, len } => {
+                let obj = self.loaded.model.holder(of).ok_or_else(lost)?;
+                if let Some((rel, node)) = self.layer(ground, obj) {
+                    let len = len.unwrap_or(node.size).min(node.size);
+                    return Ok(Bytes {
+                        from: Loc::Session(rel),
+                        len,
+                    });
+                }
+                // A commit has moved it to where it belongs.
+                let path = self.loaded.model.last_path(obj).ok_or_else(lost)?;
+                let node = ground
+                    .find(&path)
+                    .ok()
+                    .flatten()
+                    .filter(Node::is_file)
+                    .ok_or_else(lost)?;
+                if !ground.is_own(&path, &node) {
+                    return Err(lost());
+                }
+                let from = ground.loc(&path).ok_or_else(lost)?;
+                Ok(Bytes {
+                    from,
+                    len: len.unwrap_or(node.size).min(node.size),
+                })
+            }
+            Location::Lost => Err(lost()),
+        }
+    }
+
+    fn lost(&self, at: At) -> ReplayError {
+        let effect = &self.loaded.effects[at as usize];
+        let path = effect
+            .op
+            .path()
+            .map(|id| self.loaded.reader.paths().path(id));
+        ReplayError::NoContent {
+            seq: effect.seq.0,
+            path: path.unwrap_or_default(),
+        }
+    }
+
+    /// The type an object is of.
+    pub(super) fn kind(&self, obj: Obj) -> FileType {
+        self.loaded
+            .model
+            .object(obj)
+            .kind
+            .map_or(FileType::Regular, file_type)
+    }
+
+    /// The target of a symbolic link, the number of a device.
+    pub(super) fn made(&self, obj: Obj) -> Option<&Op> {
+        let at = self.state(obj)?.content?;
+        Some(&self.loaded.effects[at as usize].op)
+    }
+
+    /// Attributes for something new.
+    pub(super) fn meta(&self, ground: &Ground, obj: Obj) -> Meta {
+        if self.is_complete(obj)
+            && let Some((rel, node)) = self.layer(ground, obj)
+        {
+            return Meta::of(&node, attributes(&ground.store, &rel, &node));
+        }
+        let nothing = State::default();
+        let state = self.state(obj).unwrap_or(&nothing);
+        let record = &self.session.record;
+        let kind = self.kind(obj);
+        let usual = match kind {
+            FileType::Directory => 0o755,
+            FileType::Symlink => 0o777,
+            _ => 0o644,
+        };
+        let sealed = self.sealed(state);
+        let owner = sealed.map_or((record.uid, record.gid), |stat| (stat.uid, stat.gid));
+        let mut meta = Meta {
+            mode: state.mode.unwrap_or(usual),
+            uid: state.uid.unwrap_or(owner.0),
+            gid: state.gid.unwrap_or(owner.1),
+            mtime: self
+                .mtime(ground, obj, state)
+                .filter(|_| kind != FileType::Directory),
+            xattrs: Xattrs::new(),
+        };
+        change_xattrs(&mut meta.xattrs, state);
+        meta
+    }
+
+    /// The attributes a real object is to have, given what it has.
+    pub(super) fn changed(&self, ground: &Ground, obj: Obj, before: &Meta, node: &Node) -> Meta {
+        let Some(state) = self.state(obj) else {
+            return before.clone();
+        };
+        if self.is_complete(obj)
+            && let Some((rel, layer)) = self.layer(ground, obj)
+        {
+            let mut meta = Meta::of(&layer, attributes(&ground.store, &rel, &layer));
+            if node.kind == FileType::Symlink {
+                meta.mode = before.mode;
+            }
+            return meta;
+        }
+        let mut meta = before.clone();
+        meta.mode = state.mode.unwrap_or(meta.mode);
+        if state.uid.is_some_and(|uid| uid != meta.uid)
+            || state.gid.is_some_and(|gid| gid != meta.gid)
+        {
+            meta.uid = state.uid.unwrap_or(meta.uid);
+            meta.gid = state.gid.unwrap_or(meta.gid);
+            if state.mode.is_none() && !node.is_dir() {
+                meta.mode &= !0o4000;
+                if meta.mode & 0o10 != 0 {
+                    meta.mode &= !0o2000;
+                }
+            }
+        }
+        if !node.is_dir() && state.modified != Modified::Untouched {
+            meta.mtime = self.mtime(ground, obj, state);
+        }
+        change_xattrs(&mut meta.xattrs, state);
+        meta
+    }
+
+    fn sealed(&self, state: &State) -> Option<effigy_journal::Stat> {
+        let version = self.loaded.effects[state.content? as usize].op.version()?;
+        self.loaded.versions.get(version)?.stat
+    }
+
+    fn mtime(&self, ground: &Ground, obj: Obj, state: &State) -> Option<Time> {
+        match state.modified {
+            Modified::Untouched => None,
+            Modified::Set(time) => Some(from(time)),
+            Modified::With(at) => {
+                let version = self.loaded.effects[at as usize].op.version();
+                let sealed = version.and_then(|version| self.loaded.versions.get(version)?.stat);
+                if let Some(stat) = sealed {
+                    return Some(from(stat.mtime));
+                }
+                // Content that is still live has its time, unless a time was set that is not wanted.
+                let live = version.is_some() && self.loaded.model.object(obj).version == version;
+                let layer = self
+                    .layer(ground, obj)
+                    .filter(|_| live && !self.timed.contains(&obj));
+                let time = layer.map_or_else(
+                    || from(self.loaded.effects[at as usize].time),
+                    |(_, node)| node.mtime,
+                );
+                Some(time)
+            }
+        }
+    }
+}
+
+fn change_xattrs(xattrs: &mut Xattrs, state: &State) {
+    for (name, value) in state.xattrs.iter().flat_map(|changes| changes.iter()) {
+        match value {
+            Some(value) => xattrs.insert(name.clone(), value.clone()),
+            None => xattrs.remove(name),
+        };
+    }
+}
+
+fn from(time: Timestamp) -> Time {
+    Time {
+        sec: time.seconds(),
+        nsec: time.nanoseconds(),
+    }
+}
+
+pub(super) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::Regular,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::Character,
+        Kind::BlockDevice => FileType::Block,
+    }
+}
+
+/// The extended attributes of what stands at a path; those its owner cannot read do not change.
+pub(super) fn attributes(root: &Root, rel: &[u8], node: &Node) -> Xattrs {
+    if node.kind == FileType::Symlink {
+        return Xattrs::new();
+    }
+    let found = root
+        .spot(rel)
+        .and_then(|spot| xattrs(spot.dir(), Some(&spot.leaf)));
+    found.unwrap_or_default()
+}
+
+/// Whether a file has exactly these bytes.
+pub(super) fn holds(ground: &Ground, loc: &Loc, bytes: Option<&Bytes>) -> std::io::Result<bool> {
+    use std::io::{BufReader, Read as _};
+    let open = |loc: &Loc| {
+        let (root, rel) = ground.root_of(loc).ok_or(std::io::ErrorKind::NotFound)?;
+        root.open_file(rel, libc::O_RDONLY).map(std::fs::File::from)
+    };
+    let Some(bytes) = bytes else { return Ok(true) };
+    if *loc == bytes.from {
+        return Ok(true);
+    }
+    let mut one = BufReader::with_capacity(1 << 16, open(loc)?);
+    let mut other = BufReader::with_capacity(1 << 16, open(&bytes.from)?.take(bytes.len));
+    let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        let n = fill(&mut one, &mut a)?;
+        let m = fill(&mut other, &mut b)?;
+        if a[..n] != b[..m] {
+            return Ok(false);
+        }
+        if n == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn fill(reader: &mut impl std::io::Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match reader.read(&mut buffer[got..])? {
+            0 => break,
+            n => got += n,
+        }
+    }
+    Ok(got)
+}

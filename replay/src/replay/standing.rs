@@ -1,0 +1,97 @@
+//! Where earlier applies of the session have left what was there before it.
+
+use crate::known::{absolute, is_relocation};
+use crate::ledger::{Ledger, Stage};
+use crate::net::NetError;
+use crate::step::Step;
+use effigy_journal::Session;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// What the applies in place have moved and removed, and where they have put something.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// Paths whose former object is in the session now; when that happened.
+    gone: HashMap<PathBuf, usize>,
+    /// What was moved within the real tree, and when.
+    moves: Vec<(usize, PathBuf, PathBuf)>,
+    placed: HashSet<PathBuf>,
+}
+
+impl Standing {
+    pub(super) fn of(session: &Session) -> Result<Self, NetError> {
+        let mut standing = Self::default();
+        let mut time = 0;
+        for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+            if !matches!(ledger.stage()?, Stage::Applied(_)) {
+                continue;
+            }
+            let Some(plan) = ledger.plan()? else { continue };
+            for step in &plan.steps {
+                let Step::Put(put) = step else { continue };
+                let Some(target) = absolute(&plan, &put.target) else {
+                    continue;
+                };
+                time += 1;
+                if put.old.is_some() {
+                    standing.gone.insert(target.clone(), time);
+                }
+                match (&put.new, absolute(&plan, &put.hold)) {
+                    (Some(_), Some(from)) if is_relocation(put) => {
+                        standing.moves.push((time, from, target));
+                    }
+                    (Some(_), _) => {
+                        standing.placed.insert(target);
+                    }
+                    (None, _) => {
+                        standing.placed.remove(&target);
+                    }
+                }
+            }
+        }
+        Ok(standing)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.gone.is_empty() && self.moves.is_empty() && self.placed.is_empty()
+    }
+
+    /// Where what was at `path` before the session is now; `None` when it is in the session.
+    pub(super) fn now(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mut path = PathBuf::from(OsStr::from_bytes(path));
+        let mut since = 0;
+        loop {
+            let gone = path
+                .ancestors()
+                .filter_map(|p| self.gone.get(p))
+                .filter(|t| **t > since)
+                .min();
+            let moved = self
+                .moves
+                .iter()
+                .find(|(t, from, _)| *t > since && path.starts_with(from));
+            match (gone, moved) {
+                (Some(gone), Some((time, ..))) if gone <= time => return None,
+                (Some(_), None) => return None,
+                (None, None) => return Some(path.into_os_string().into_encoded_bytes()),
+                (_, Some((time, from, to))) => {
+                    let rest = path.strip_prefix(from).unwrap_or(Path::new(""));
+                    let next = if rest.as_os_str().is_empty() {
+                        to.clone()
+                    } else {
+                        to.join(rest)
+                    };
+                    since = *time;
+                    path = next;
+                }
+            }
+        }
+    }
+
+    /// Whether an apply has put something at this very path, or above it.
+    pub(super) fn has_placed(&self, path: &Path) -> bool {
+        !self.placed.is_empty() && path.ancestors().any(|p| self.placed.contains(p))
+    }
+}
