@@ -248,7 +248,7 @@ fn undo_refuses_to_take_back_what_was_changed_since() {
         commit_all(&mut session, &Options::default());
         sh(&world.tree, meanwhile);
         let before = world.dump();
-        let mut found = names(
+        let found = names(
             &world,
             &conflicts(undo::plan(&session, &Options::default())),
         );
