@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use effigy_journal::{Session, Store};
 use effigy_replay::net::NetError;
 use effigy_replay::{
-    EventFilter, EventSelection, Needed, Options, Plan, PlanError, ReplayError, ReplayOptions,
-    replay as engine,
+    Needed, Options, Plan, PlanError, ReplayError, ReplayOptions, replay as engine,
 };
 
 use crate::cli::{EventFilterArgs, ReplayArgs};
 use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
-use crate::commands::summary::selection;
+use crate::event::filter::events;
 use crate::failure::{Failure, status};
 use crate::prompt::agree;
 use crate::render::name::escaped;
@@ -79,14 +78,7 @@ fn plan(
     filters: &EventFilterArgs,
     options: &ReplayOptions<'_>,
 ) -> anyhow::Result<Result<Plan, ReplayError>> {
-    let filter = EventFilter {
-        ops: filters.op.clone(),
-        pids: filters.pid.clone(),
-        by: filters.by.clone(),
-        from: filters.from,
-        until: filters.until,
-    };
-    let mut events = EventSelection::new(selection(session, &filters.paths)?, filter);
+    let mut events = events(session, filters)?;
     Ok(engine::plan(session, &mut events, options))
 }
 

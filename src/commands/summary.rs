@@ -1,5 +1,6 @@
 //! `effigy summary`: net effects, one line a path.
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::process::ExitCode;
 
@@ -48,13 +49,12 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
 pub(crate) fn chosen(session: &Session, filters: &FilterArgs) -> anyhow::Result<Vec<NetEffect>> {
     let selection = selection(session, filters)?;
     let effects = applied::all_effects(session, &selection).cannot()?;
-    unmatched(&selection, "effect")?;
+    refuse_unmatched(&selection.unmatched(), "effect")?;
     Ok(effects)
 }
 
 /// Refuses when a pattern has matched nothing of what was looked at.
-pub(crate) fn unmatched(selection: &Selection, noun: &str) -> anyhow::Result<()> {
-    let patterns = selection.unmatched();
+pub(crate) fn refuse_unmatched(patterns: &[OsString], noun: &str) -> anyhow::Result<()> {
     if patterns.is_empty() {
         return Ok(());
     }
