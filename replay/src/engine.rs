@@ -408,12 +408,22 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Sets a mark with the present time, which no stamp given so far is later than. (Stamps come from the coarse clock
-    /// or, since Linux 6.13, at times from the precise one.)
+    /// Sets a mark with the present time.
     pub(crate) fn mark(&mut self, name: &str) -> Result<(), Fail> {
-        let marked = self.ledger.mark(name, Timestamp::now());
+        self.mark_at(name, Timestamp::now())
+    }
+
+    /// Sets a mark with a time that no stamp given so far is later than. (Stamps come from the coarse clock or, since
+    /// Linux 6.13, at times from the precise one.)
+    pub(crate) fn mark_at(&mut self, name: &str, time: Timestamp) -> Result<(), Fail> {
+        let marked = self.ledger.mark(name, time);
         marked.map_err(self.failed("write the ledger in", &Loc::Session(self.ledger.rel(name))))?;
         self.changed()
+    }
+
+    /// Whether the copies were never all made, so that no name has been changed.
+    pub(crate) fn is_unswitched(&self) -> bool {
+        !self.ledger.dir.join("staged").exists()
     }
 
     /// What stands at a place; `None` also when a parent is missing.

@@ -33,8 +33,14 @@ pub(crate) fn apply(
         let _ = std::fs::remove_dir_all(&ledger.dir);
         return Err(ApplyError::new(fail, Left::Unchanged));
     }
-    let mut engine = Engine::new(session, plan, ledger, stop_after, progress)
-        .map_err(|fail| ApplyError::new(fail, Left::Unchanged))?;
+    let dir = ledger.dir.clone();
+    let mut engine = match Engine::new(session, plan, ledger, stop_after, progress) {
+        Ok(engine) => engine,
+        Err(fail) => {
+            let _ = std::fs::remove_dir_all(&dir);
+            return Err(ApplyError::new(fail, Left::Unchanged));
+        }
+    };
     let outcome = engine
         .prepare()
         .and_then(|()| engine.forward())
@@ -42,16 +48,17 @@ pub(crate) fn apply(
     if let Err(fail) = outcome {
         return Err(rolled_back(&mut engine, fail));
     }
-    engine
-        .mark("done")
-        .map_err(|fail| ApplyError::new(fail, Left::Interrupted))?;
+    // What is changed while the disk is waited for is not ours, so the time is taken before. The mark comes after: on a
+    // filesystem that brings single files to disk ahead of others (btrfs) it could else be there without the renames.
+    let until = Timestamp::now();
+    let marked = engine
+        .sync(true)
+        .and_then(|()| engine.mark_at("done", until));
+    marked.map_err(|fail| ApplyError::new(fail, Left::Interrupted))?;
     session.record.applies = number;
     session.record.state = State::Applied;
     session.save_soon()?;
-    engine
-        .sync(true)
-        .map_err(|fail| ApplyError::new(fail, Left::Interrupted))?;
-    wait_a_tick();
+    wait_beyond(until);
     Ok(Applied {
         apply: number,
         steps: plan.steps.len() as u64,
@@ -76,10 +83,15 @@ pub(crate) fn take_back(engine: &mut Engine<'_>) -> Result<Vec<PathBuf>, Fail> {
     engine.resumed = true;
     engine.prepare_back()?;
     let left = engine.back()?;
-    engine.sync(false)?;
     engine.finish(true)?;
-    engine.mark("undone")?;
+    let until = Timestamp::now();
     engine.sync(true)?;
+    engine.mark_at("undone", until)?;
+    if engine.is_unswitched() {
+        // Nothing was moved there yet: copies only, perhaps of a disk that they have filled.
+        let _ = std::fs::remove_dir_all(engine.ledger.dir.join("before"));
+    }
+    wait_beyond(until);
     Ok(left)
 }
 
@@ -116,7 +128,6 @@ pub(crate) fn undo(
         copied: engine.copied(),
     };
     settle_record(session)?;
-    wait_a_tick();
     Ok(applied)
 }
 
@@ -174,9 +185,8 @@ pub(crate) fn settle_record(session: &mut Session) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Waits until the clock that stamps files has moved on: what is stamped later than the mark is then somebody else's.
-fn wait_a_tick() {
-    let marked = Timestamp::now();
+/// Waits until the clock that stamps files has passed the mark: what is stamped from then on is later than it.
+fn wait_beyond(marked: Timestamp) {
     // The tick is 10 ms at most; a clock that stands still must not hold anybody up.
     for _ in 0..100 {
         if Timestamp::from(sys::coarse_now()) > marked {

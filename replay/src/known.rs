@@ -42,7 +42,33 @@ impl Known {
                 _ => {}
             }
         }
+        // Other sessions matter only when they have put something back since.
+        for (time, plan) in undone_elsewhere(session, base) {
+            known.restored(&plan, time);
+        }
         Ok(known)
+    }
+
+    /// Paths that another session changed and put back count as unchanged when they were so before.
+    fn restored(&mut self, plan: &PlanFile, time: Timestamp) {
+        for step in &plan.steps {
+            let Some(path) = step.target().and_then(|loc| absolute(plan, loc)) else {
+                continue;
+            };
+            let before = match step {
+                Step::Put(put) => put.old,
+                Step::Meta(meta) => Some(meta.node),
+                Step::Rewrite(rewrite) => Some(rewrite.old),
+                _ => None,
+            };
+            let Some(before) = before else { continue };
+            if !self.is_foreign(&path, &before) {
+                if let Some(parent) = path.parent() {
+                    raise(&mut self.paths, parent, time);
+                }
+                raise(&mut self.paths, &path, time);
+            }
+        }
     }
 
     fn add(&mut self, ledger: &Ledger, time: Timestamp, undone: bool) -> Result<(), NetError> {
@@ -115,6 +141,30 @@ impl Known {
         self.touched(path)
             .is_some_and(|time| Timestamp::from(node.ctime) <= time)
     }
+}
+
+/// The plans that other sessions of the store have taken back later than `since`, the earliest first. What cannot be
+/// read of them does not count.
+fn undone_elsewhere(session: &Session, since: Timestamp) -> Vec<(Timestamp, PlanFile)> {
+    let mut found = Vec::new();
+    let Some(Ok(sessions)) = session.dir().parent().map(std::fs::read_dir) else {
+        return found;
+    };
+    for other in sessions.flatten().map(|entry| entry.path()) {
+        if other == session.dir() {
+            continue;
+        }
+        for ledger in Ledger::in_dir(&other).unwrap_or_default() {
+            if let Ok(Stage::Undone(time)) = ledger.stage()
+                && time > since
+                && let Ok(Some(plan)) = ledger.plan()
+            {
+                found.push((time, plan));
+            }
+        }
+    }
+    found.sort_by_key(|(time, _)| *time);
+    found
 }
 
 /// Whether it moves something from elsewhere in the real tree.

@@ -66,7 +66,13 @@ impl Ledger {
 
     /// All applies of a session, the first first.
     pub(crate) fn all(session: &Session) -> io::Result<Vec<Self>> {
-        let entries = match fs::read_dir(session.dir().join("apply")) {
+        Self::in_dir(session.dir())
+    }
+
+    /// All applies of the session in this directory.
+    pub(crate) fn in_dir(session: &Path) -> io::Result<Vec<Self>> {
+        let above = session.join("apply");
+        let entries = match fs::read_dir(&above) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(e),
@@ -81,10 +87,11 @@ impl Ledger {
             );
         }
         numbers.sort_unstable();
-        Ok(numbers
-            .into_iter()
-            .map(|number| Self::new(session, number))
-            .collect())
+        let ledger = |number: u32| Self {
+            number,
+            dir: above.join(number.to_string()),
+        };
+        Ok(numbers.into_iter().map(ledger).collect())
     }
 
     /// The path of the directory relative to the session's.
@@ -101,7 +108,22 @@ impl Ledger {
             .create(self.dir.join("before"))?;
         let config = bincode::config::standard();
         let bytes = bincode::serde::encode_to_vec(plan, config).map_err(io::Error::other)?;
-        self.write("plan", &bytes)
+        self.write("plan", &bytes)?;
+        if plan
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Put(put) if put.copied))
+        {
+            // Temporary names in the real tree must not outlive the plan that tells of them.
+            let above = self.dir.parent().and_then(Path::parent);
+            for dir in [Some(self.dir.as_path()), self.dir.parent(), above]
+                .into_iter()
+                .flatten()
+            {
+                fs::File::open(dir)?.sync_all()?;
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {

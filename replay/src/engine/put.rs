@@ -96,6 +96,8 @@ impl Engine<'_> {
         let found = self.node(Some(&spots.target), &put.target)?;
         let new_id = self.new_id(index, put);
         let raced = || Fail::Raced(self.path(&put.target));
+        // Others may be able to swap what was staged in a directory that they can write to.
+        let is_new = |node: Option<Node>| node.is_some_and(|node| self.id(&node) == new_id);
         let valid = |node: Option<Node>| match (&put.old, node) {
             (Some(old), Some(node)) => self.is_old(index, put, &node) && node.looks_like(old),
             _ => false,
@@ -104,7 +106,7 @@ impl Engine<'_> {
             (_, Some(_)) if found.is_some_and(|node| self.id(&node) == new_id) => {}
             (Some(_), Some(_)) => {
                 let hold = spots.hold.as_ref().ok_or_else(raced)?;
-                if !valid(found) {
+                if !valid(found) || !is_new(self.node(Some(hold), &put.hold)?) {
                     return Err(raced());
                 }
                 self.exchange(put, &spots.target, hold)?;
@@ -116,7 +118,7 @@ impl Engine<'_> {
             }
             (None, Some(_)) => {
                 let hold = spots.hold.as_ref().ok_or_else(raced)?;
-                if found.is_some() {
+                if found.is_some() || !is_new(self.node(Some(hold), &put.hold)?) {
                     return Err(raced());
                 }
                 self.rename(&put.target, hold, &spots.target)?;

@@ -361,3 +361,31 @@ fn an_excluded_file_keeps_the_directory_that_was_removed() {
         Err(PlanError::NoMatch(_))
     ));
 }
+
+#[test]
+fn sessions_one_after_the_other_can_be_taken_back_in_reverse() {
+    let world = World::new("mkdir d; echo 1 >d/f; echo 1 >g");
+    let first = world.dump();
+    let mut one = world.run("echo 2 >d/f; mkdir -p n/m; echo a >n/m/x; echo y >n/y; chmod 600 g");
+    commit_all(&mut one, &Options::default());
+    let second = world.dump();
+    let mut two = world.run("echo 3 >d/f; echo b >>n/m/x; rm n/y; echo z >n/m/z; chmod 640 g");
+    commit_all(&mut two, &Options::default());
+    conflicts(undo::plan(&one, &Options::default()));
+    undo_last(&mut two);
+    assert_same("the second taken back", &second, &world.dump());
+    undo_last(&mut one);
+    assert_same("both taken back", &first, &world.dump());
+    // What somebody else changed before the second met it is no more hidden by its undo than without it.
+    let mut one = world.run("echo 2 >d/f");
+    std::thread::sleep(std::time::Duration::from_millis(12));
+    sh(&world.tree, "echo theirs >d/f");
+    let mut two = world.run("echo 3 >d/f");
+    commit_all(&mut two, &Options::default());
+    undo_last(&mut two);
+    one.lock_exclusive().unwrap();
+    assert_eq!(
+        names(&world, &conflicts(plan(&one, OnConflict::Abort))),
+        ["d/f ChangedMeanwhile"]
+    );
+}
