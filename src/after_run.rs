@@ -37,6 +37,7 @@ pub(crate) fn finish(
     let effects = net_effects(&session, &Selection::all()).cannot()?;
     session.record.effects = Some(effects.len() as u64);
     session.save_soon().cannot()?;
+    session.release_room();
     if let Some(path) = &options.trace {
         write_trace(&session, path)
             .with_context(|| format!("cannot write the log to {}", path.display()))?;

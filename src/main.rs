@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::cli::{Cli, Command, RunArgs};
 use crate::failure::{report, status};
@@ -37,6 +38,9 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    if !matches!(cli.command, Command::Run(_) | Command::Shell(_)) {
+        raise_descriptor_limit();
+    }
     let open = || store::open(&store::directory(cli.store.clone())?);
     match cli.command {
         Command::Run(args) => return Ok(run(args, cli.store)),
@@ -89,6 +93,13 @@ fn shell() -> OsString {
     std::env::var_os("SHELL")
         .filter(|shell| !shell.is_empty())
         .unwrap_or_else(|| "/bin/sh".into())
+}
+
+/// A tree is walked with a descriptor for each level. `run` does this when its command has the limit it was called with.
+pub(crate) fn raise_descriptor_limit() {
+    // Where it cannot be raised, what needs more says so.
+    let _as_it_was = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
 }
 
 /// Prints a usage error, or the help that was asked for.

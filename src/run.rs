@@ -70,6 +70,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         terminal.restore();
     }
     write_after_command();
+    crate::raise_descriptor_limit();
     match outcome {
         Outcome::NotStarted(error) => {
             discard(&store, session);
@@ -153,10 +154,13 @@ fn attend(mut running: Running, signals: &Signals) -> anyhow::Result<Outcome> {
             Progress::Ended(ended) => {
                 return Ok(not_started.map_or(Outcome::Ended(ended), Outcome::NotStarted));
             }
-            Progress::Lost => {
-                return Err(Failure::new(
-                    "the supervisor ended before the command did; the command was killed",
-                )
+            Progress::Lost(reason) => {
+                let why = reason
+                    .map(|reason| format!(": cannot {reason}"))
+                    .unwrap_or_default();
+                return Err(Failure::new(format!(
+                    "the supervisor ended before the command did, and the command was killed{why}"
+                ))
                 .hint("the session holds what was done until then: effigy ls")
                 .into());
             }

@@ -130,10 +130,28 @@ pub(crate) fn locked(error: LockError) -> anyhow::Error {
     }
 }
 
+/// Whether an error comes of a full filesystem or an exhausted quota.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let kind = cause
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        matches!(
+            kind,
+            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        )
+    })
+}
+
 /// Makes a session for a run, locked.
 pub(crate) fn create(store: &Store, name: Option<&str>) -> anyhow::Result<Session> {
     store.create(name).map_err(|error| {
         let hint = match &error {
+            full if is_full(full) => Some(
+                "free some space there (effigy gc, effigy discard), or choose another place with --store DIR or EFFIGY_STORE"
+                    .to_owned(),
+            ),
             CreateError::NameTaken { id, .. } => Some(format!(
                 "choose another name, or delete that session: effigy discard {id}"
             )),

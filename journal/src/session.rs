@@ -18,6 +18,9 @@ pub use record::{
     environment_digest, is_valid_name,
 };
 
+/// Room kept aside in a session, so that its record can be written when the command has filled the filesystem.
+const RESERVE: usize = 32 << 10;
+
 /// The largest `session.json` that is read.
 const MAX_RECORD: u64 = 4 << 20;
 
@@ -185,7 +188,13 @@ impl Session {
             }
             Ok(())
         };
-        write().map_err(|source| {
+        let is_full =
+            |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+        let mut result = write();
+        if result.as_ref().is_err_and(is_full) && fs::remove_file(self.reserve()).is_ok() {
+            result = write();
+        }
+        result.map_err(|source| {
             // What is left of a failed write would only waste space; the error that matters is the first one.
             let _ = fs::remove_file(&new);
             RecordError::Io {
@@ -194,6 +203,22 @@ impl Session {
                 source,
             }
         })
+    }
+
+    /// Where the room kept aside is.
+    fn reserve(&self) -> PathBuf {
+        self.dir.join("reserve")
+    }
+
+    /// Keeps room aside for the record's last writing.
+    pub(crate) fn keep_room(&self) -> io::Result<()> {
+        fs::write(self.reserve(), [0x5a; RESERVE])
+    }
+
+    /// Gives back the room kept aside: the run has ended and its record is written.
+    pub fn release_room(&self) {
+        // Without it, or unable to remove it, a session is as good.
+        let _none = fs::remove_file(self.reserve());
     }
 
     /// The session's directory.

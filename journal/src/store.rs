@@ -173,6 +173,7 @@ impl Store {
             let path = session.dir().join(below);
             builder.create(&path).map_err(io(&path))?;
         }
+        session.keep_room().map_err(io(session.dir()))?;
         session.save_soon()?;
         drop(guard);
         Ok(session)

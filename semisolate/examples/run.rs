@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 eprintln!("{ended:?}");
                 return Ok(());
             }
-            Progress::Lost => return Err("the run was lost".into()),
+            Progress::Lost(reason) => return Err(format!("the run was lost: {reason:?}").into()),
             other => eprintln!("{other:?}"),
         }
     }

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::Mode;
@@ -20,6 +21,7 @@ use crate::channel::{Channel, Ended, ExecFailure, Exit, FromInit, ToInit};
 use crate::devices;
 use crate::error::{Context, StartError};
 use crate::run::Request;
+use crate::supervisor::Limit;
 use crate::sys;
 use crate::view::Owner;
 
@@ -31,6 +33,8 @@ pub(crate) struct Init<'i> {
     pub(crate) root: OwnedFd,
     pub(crate) owner: Owner,
     pub(crate) to_supervisor: OwnedFd,
+    /// The command's own limit on open files.
+    pub(crate) descriptor_limit: Limit,
 }
 
 /// Init's life. Never returns.
@@ -309,6 +313,10 @@ fn execute(
     }
     if let Err(error) = sys::close_on_exec_from(3) {
         return ExecFailure::Program(number(error));
+    }
+    let Limit { soft, hard } = init.descriptor_limit;
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, soft, hard) {
+        return ExecFailure::Program(error as i32);
     }
     if let Some(recorder) = &init.request.recorder
         && let Err(error) = recorder.arm(init.to_supervisor.as_fd())

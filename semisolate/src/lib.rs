@@ -11,7 +11,7 @@
 //! let plan = Plan::new(&current_mounts()?, !identity.is_privileged(), &wishes, &RealTree)?;
 //! let request = Request::new(vec!["ls".into()], plan, identity, "/tmp".into(), "/var/tmp/sessions/1/layers".into());
 //! let mut running = request.build()?.go()?;
-//! while !matches!(running.wait(), Progress::Ended(_) | Progress::Lost) {}
+//! while !matches!(running.wait(), Progress::Ended(_) | Progress::Lost(_)) {}
 //! # Ok(())
 //! # }
 //! ```

@@ -66,7 +66,7 @@ pub struct Running {
 }
 
 /// What happens to a running command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Progress {
     /// It could not be executed; `Ended` follows.
     NotStarted(ExecError),
@@ -76,8 +76,8 @@ pub enum Progress {
     Continued,
     /// It and all its descendants have ended.
     Ended(Ended),
-    /// The supervisor is gone, and the command with it.
-    Lost,
+    /// The supervisor is gone, and the command with it; why, if it could still say so.
+    Lost(Option<StartError>),
 }
 
 impl<'r> Request<'r> {
@@ -176,7 +176,10 @@ impl Running {
             }
             Ok(Some(FromSupervisor::Command(FromInit::Continued))) => Progress::Continued,
             Ok(Some(FromSupervisor::Command(FromInit::Ended(ended)))) => Progress::Ended(ended),
-            _ => Progress::Lost,
+            Ok(Some(FromSupervisor::Refused { message, errno })) => {
+                Progress::Lost(Some(StartError::Refused { message, errno }))
+            }
+            _ => Progress::Lost(None),
         }
     }
 

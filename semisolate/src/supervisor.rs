@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{ForkResult, Pid, getppid};
@@ -38,6 +39,8 @@ pub(crate) fn main(request: Request<'_>, caller: Channel) -> ! {
 fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartError> {
     let parent = getppid();
     sys::die_with_parent(Signal::SIGKILL as i32).doing(|| "follow the caller".to_owned())?;
+    let descriptor_limit =
+        raise_descriptor_limit().doing(|| "raise the limit on open files".to_owned())?;
     let ids = Ids::current();
     let privileged = request.identity.is_privileged();
     let outer_proc = nix::fcntl::open(
@@ -78,6 +81,7 @@ fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartErro
                 root,
                 owner,
                 to_supervisor: of_command.into(),
+                descriptor_limit,
             };
             init::main(world)
         }
@@ -137,6 +141,20 @@ fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartErro
             .doing(|| "tell the caller".to_owned())?;
     }
     Ok(())
+}
+
+/// Makes room for the descriptors of layers and tracees. The limit that the command is to have again.
+fn raise_descriptor_limit() -> io::Result<Limit> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    Ok(Limit { soft, hard })
+}
+
+/// A soft and a hard limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) soft: rlim_t,
+    pub(crate) hard: rlim_t,
 }
 
 /// The namespaces in which the view is built: its mounts belong to them and are locked for what runs later.
