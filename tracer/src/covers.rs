@@ -1,7 +1,7 @@
 //! Which paths are part of the recording, and where a path's upper file is.
 
 use crate::Layer;
-use crate::sys::{self, Result, Seen};
+use crate::sys::{self, Seen};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -106,12 +106,6 @@ impl Covers {
     pub(crate) fn in_upper(&self, path: &[u8]) -> Option<Seen> {
         let (upper, rest) = self.upper(path)?;
         sys::statx(upper, &rest, libc::AT_SYMLINK_NOFOLLOW).ok()
-    }
-
-    /// An O_PATH descriptor of the upper file of a path.
-    pub(crate) fn open_upper(&self, path: &[u8]) -> Result<std::os::fd::OwnedFd> {
-        let (upper, rest) = self.upper(path).ok_or(sys::Errno(libc::ENOENT))?;
-        sys::walk(upper, &rest, libc::O_NOFOLLOW, true)
     }
 }
 

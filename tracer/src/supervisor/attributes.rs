@@ -142,10 +142,13 @@ impl Supervisor {
             mode: mode & 0o7777,
         };
         self.change(asked, at, flags, &op, &|object, path| {
-            if object.seen.kind() == Kind::Symlink {
-                return sys::fchmodat2(object.fd.as_fd(), c"", mode, EMPTY_PATH.cast_unsigned());
+            match sys::fchmodat2(object.fd.as_fd(), c"", mode, EMPTY_PATH.cast_unsigned()) {
+                // Before 6.6.
+                Err(Errno(libc::ENOSYS)) if object.seen.kind() != Kind::Symlink => {
+                    sys::chmod(sys::CWD, path, mode)
+                }
+                other => other,
             }
-            sys::chmod(sys::CWD, path, mode)
         })
         .map(drop)
     }
@@ -193,11 +196,8 @@ impl Supervisor {
             atime: change(0),
             mtime: change(1),
         };
-        self.change(asked, at, flags, &op, &|object, path| {
-            if object.seen.kind() == Kind::Symlink {
-                return sys::utimensat(object.fd.as_fd(), c"", times.as_ref(), EMPTY_PATH);
-            }
-            sys::utimensat(sys::CWD, path, times.as_ref(), 0)
+        self.change(asked, at, flags, &op, &|object, _| {
+            sys::utimensat(object.fd.as_fd(), c"", times.as_ref(), EMPTY_PATH)
         })
         .map(drop)
     }

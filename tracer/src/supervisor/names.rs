@@ -468,24 +468,15 @@ impl Supervisor {
         sys::linkat(a.fd(), &a.last, b.fd(), &b.last, 0)
     }
 
-    /// Whether another name of this file would be another file: unprivileged, and still of the lower layer.
+    /// Whether another name of this file would be another file: an unprivileged overlay copies it up for the link, and knows it by
+    /// two inode numbers from then on. What was copied up before is linked as it is.
     fn splits_identity(&self, path: &[u8], seen: &Seen) -> bool {
-        if seen.kind() == Kind::Directory
-            || !self
+        seen.kind() != Kind::Directory
+            && self
                 .covers
                 .layer(path)
                 .is_some_and(|layer| layer.unprivileged)
-        {
-            return false;
-        }
-        match self.covers.open_upper(path) {
-            Err(_) => true,
-            Ok(fd) => {
-                let path = crate::resolve::by_descriptor(fd.as_fd(), b"");
-                seen.kind() == Kind::File
-                    && sys::getxattr(&path, c"user.overlay.origin", true).is_ok()
-            }
-        }
+            && self.covers.in_upper(path).is_none()
     }
 
     /// A file made without a name (O_TMPFILE) gets one. Only the task holds it, so the task links it.
