@@ -105,8 +105,10 @@ impl Model {
     }
 
     pub(crate) fn linked(&mut self, from: &[u8], to: &[u8]) {
-        let mut known = self.paths.get(from).cloned().unwrap_or_default();
+        // The link may have copied the file up under its old name, too.
+        let known = self.paths.entry(from.to_vec()).or_default();
         known.content = true;
+        let known = known.clone();
         self.paths.insert(to.to_vec(), known);
     }
 

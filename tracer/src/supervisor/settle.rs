@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 /// How long an event waits for one in flight that it meets. Rarely more than some µs; names that are fought over are not left
 /// to tasks again, so a task that does not get to run holds the others up once.
-const PATIENCE: Duration = Duration::from_millis(10);
-/// A call that has not shown after this long has failed, or cannot be told: 20 ms in nanoseconds.
-const OVERDUE: u64 = 20_000_000;
+const PATIENCE: Duration = Duration::from_millis(60);
+/// A call that has not shown after this long, in nanoseconds, has failed, or cannot be told. On a busy machine a task may have
+/// to wait long before it gets to it.
+const OVERDUE: u64 = 3_000_000_000;
+/// How many calls in flight are looked at with every event.
+const GLANCE: usize = 12;
 
 impl Supervisor {
     /// Lets the task execute its call, and remembers to look.
@@ -50,10 +53,19 @@ impl Supervisor {
         }
     }
 
-    /// Records every call in flight that has shown, the oldest first.
+    /// Records calls in flight that have shown, the oldest first; of many only so many, for each costs a look.
     pub(super) fn collect(&mut self) {
-        let mut index = 0;
-        while index < self.pending.len() {
+        self.collect_where(GLANCE, &|_| true);
+    }
+
+    fn collect_where(&mut self, limit: usize, wanted: &dyn Fn(&Pending) -> bool) {
+        let (mut index, mut looked) = (0, 0);
+        while index < self.pending.len() && looked < limit {
+            if !wanted(&self.pending[index]) {
+                index += 1;
+                continue;
+            }
+            looked += 1;
             match self.pending[index].evidence.shows() {
                 Some(now) => {
                     let pending = self.pending.remove(index);
@@ -66,7 +78,7 @@ impl Supervisor {
 
     /// At every tick: records what has shown, and gives up what should have.
     pub(super) fn sweep(&mut self) {
-        self.collect();
+        self.collect_where(usize::MAX, &|_| true);
         let now = self.recorder.now();
         while let Some(index) = self
             .pending
@@ -92,15 +104,13 @@ impl Supervisor {
         if self.pending.is_empty() {
             return false;
         }
-        self.collect();
-        let meets = |pending: &Pending| pending.who.tid != asked.who.tid && pending.concerns(path);
-        if !self.pending.iter().any(meets) {
-            return true;
-        }
+        let tid = asked.who.tid;
+        let meets = |pending: &Pending| pending.who.tid != tid && pending.concerns(path);
+        self.collect_where(usize::MAX, &meets);
         let deadline = Instant::now() + PATIENCE;
         while self.pending.iter().any(|p| meets(p) && p.may_show()) && Instant::now() < deadline {
             sys::pause_briefly();
-            self.collect();
+            self.collect_where(usize::MAX, &meets);
         }
         true
     }
