@@ -7,6 +7,7 @@ use crate::ledger::{Ledger, Stage, plan_file};
 use crate::net::NetError;
 use crate::options::{Applied, Options, Progress};
 use crate::plan::{Kind, Plan, PlanError};
+use crate::recollect::Recollection;
 use crate::root::Root;
 use crate::scan;
 use crate::selection::Selection;
@@ -28,16 +29,17 @@ pub(crate) use choose::path_of;
 pub fn plan(
     session: &Session,
     selection: &Selection,
-    options: &Options<'_>,
+    options: &Options,
 ) -> Result<Plan, PlanError> {
     let number = next_number(session)?;
-    let collapse = selection.is_all() && !options.keep && options.before.is_none();
+    let memory = Recollection::of(session);
+    let collapse = selection.is_all() && !options.keep && !memory.has_moved_links();
     let mut scanned = scan::scan(session, collapse)?;
     if collapse && has_unseen_links(&scanned) {
         scanned = scan::scan(session, false)?;
     }
     let known = Known::of(session)?;
-    let chosen = choose::choose(session, &scanned, selection, options, &known)?;
+    let chosen = choose::choose(session, &scanned, selection, options, &known, &memory)?;
     let store = Root::open(session.dir()).map_err(NetError::io(session.dir()))?;
     let targets: Vec<&Path> = session
         .record
@@ -47,7 +49,7 @@ pub fn plan(
         .collect();
     let mut file = plan_file(&targets);
     let notes = build::build(
-        session, &store, &scanned, chosen, options, number, &mut file,
+        session, &store, &scanned, chosen, options, &memory, number, &mut file,
     )?;
     place::check_space(&store, &scanned, &file)?;
     Ok(Plan {
@@ -114,7 +116,7 @@ pub fn apply(
 pub fn commit(
     session: &mut Session,
     selection: &Selection,
-    options: &Options<'_>,
+    options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, CommitError> {
     let first = plan(session, selection, options)?;

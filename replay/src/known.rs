@@ -4,7 +4,7 @@ use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::node::Node;
 use crate::step::{Loc, Put, Source, Step};
-use effigy_journal::{Session, Timestamp};
+use effigy_journal::{Session, Stat, Timestamp};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,6 +16,8 @@ pub(crate) struct Known {
     base: Timestamp,
     /// Paths that earlier applies and undos of this session have touched.
     paths: HashMap<PathBuf, Timestamp>,
+    /// Files with several names, by device and inode: what is done under one name shows under the others.
+    inodes: HashMap<((u32, u32), u64), Timestamp>,
     /// Directories that were copied back as a whole.
     trees: HashMap<PathBuf, Timestamp>,
 }
@@ -52,6 +54,12 @@ impl Known {
     /// Paths that another session changed and put back count as unchanged when they were so before.
     fn restored(&mut self, plan: &PlanFile, time: Timestamp) {
         for step in &plan.steps {
+            for node in nodes(step).into_iter().flatten() {
+                if node.nlink > 1 && !node.is_dir() {
+                    let entry = self.inodes.entry((node.dev, node.ino)).or_insert(time);
+                    *entry = time.max(*entry);
+                }
+            }
             let Some(path) = step.target().and_then(|loc| absolute(plan, loc)) else {
                 continue;
             };
@@ -90,12 +98,7 @@ impl Known {
                         .into_iter()
                         .for_each(|p| raise(&mut self.paths, p, time));
                 }
-                if !undone
-                    && put
-                        .new
-                        .as_ref()
-                        .is_some_and(|new| new.tree && new.source == Source::Made)
-                {
+                if !undone && put.new.as_ref().is_some_and(|new| new.tree) {
                     raise(&mut self.trees, &path, time);
                 }
             }
@@ -167,6 +170,16 @@ fn undone_elsewhere(session: &Session, since: Timestamp) -> Vec<(Timestamp, Plan
     found
 }
 
+/// What a step found or puts in place.
+fn nodes(step: &Step) -> [Option<&Node>; 2] {
+    match step {
+        Step::Put(put) => [put.old.as_ref(), put.new.as_ref().map(|new| &new.node)],
+        Step::Meta(meta) => [Some(&meta.node), None],
+        Step::Rewrite(rewrite) => [Some(&rewrite.old), None],
+        _ => [None, None],
+    }
+}
+
 /// Whether it moves something from elsewhere in the real tree.
 pub(crate) fn is_relocation(put: &Put) -> bool {
     let moves = put
@@ -194,4 +207,14 @@ pub(crate) fn absolute(plan: &PlanFile, loc: &Loc) -> Option<PathBuf> {
         }
         Loc::Session(_) => None,
     }
+}
+
+/// Whether a real file is as the command met it. Of a directory, entries may have changed.
+pub(crate) fn looks_as_seen(seen: &Stat, node: &Node) -> bool {
+    if node.is_dir() {
+        return (seen.mode, seen.uid, seen.gid) == (node.mode, node.uid, node.gid);
+    }
+    let times =
+        seen.mtime == Timestamp::from(node.mtime) && seen.ctime == Timestamp::from(node.ctime);
+    times && seen.size == node.size
 }

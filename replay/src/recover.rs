@@ -57,7 +57,7 @@ pub fn is_needed(session: &Session) -> bool {
 /// When the system refuses; it may be tried again.
 pub fn recover(
     session: &mut Session,
-    options: &Options<'_>,
+    options: &Options,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recovered, ApplyError> {
     if !session.is_locked_exclusively() {

@@ -80,7 +80,7 @@ impl From<NetError> for ReplayError {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplayOptions<'a> {
     /// As for a commit.
-    pub options: Options<'a>,
+    pub options: Options,
     /// Another tree: every path is taken below this directory.
     pub root: Option<&'a Path>,
     /// Refuse a selection that lacks what it rests on, instead of completing it.
@@ -150,7 +150,7 @@ pub fn plan(
 }
 
 /// Conflicts of the selection with itself cannot be overwritten.
-fn refused(conflicts: Vec<Conflict>, options: Options<'_>) -> Result<Vec<Note>, ReplayError> {
+fn refused(conflicts: Vec<Conflict>, options: Options) -> Result<Vec<Note>, ReplayError> {
     if conflicts.is_empty() || options.on_conflict == crate::options::OnConflict::Skip {
         return Ok(conflicts.into_iter().map(Note::Skipped).collect());
     }

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 mod compare;
 mod origins;
 
+pub(crate) use origins::file_handle;
+
 /// Directories deeper than this are refused: no program can name what lies in them.
 const MAX_DEPTH: usize = 1900;
 
@@ -217,7 +219,9 @@ impl<'a> Walk<'a> {
         let upper = *self.upper.node();
         let real = *target.node();
         let given = (cover.root.mode & 0o7777, cover.root.uid, cover.root.gid);
-        let marks = layer::marks(self.upper.fd(), None).map_err(self.upper_error(b""))?;
+        // Attributes of the user's can be read only by who may read the directory.
+        let marks =
+            layer::marks(self.open_upper(b"")?.fd.as_fd(), None).map_err(self.upper_error(b""))?;
         if (upper.mode, upper.uid, upper.gid) != given
             && (upper.mode, upper.uid, upper.gid) != (real.mode, real.uid, real.gid)
         {
@@ -271,10 +275,15 @@ impl<'a> Walk<'a> {
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
                 self.thaw(rel).map_err(self.upper_error(rel))
             }
-            other => Ok(UpperDir {
-                fd: other.map_err(self.upper_error(rel))?,
-                restore: None,
-            }),
+            other => {
+                let fd = other.map_err(self.upper_error(rel))?;
+                // One that can be listed but not passed (mode 0600) keeps its entries to itself all the same.
+                let node = sys::stat(fd.as_fd(), c"").map_err(self.upper_error(rel))?;
+                if node.mode & 0o100 == 0 && node.uid == sys::euid() && sys::euid() != 0 {
+                    return self.thaw(rel).map_err(self.upper_error(rel));
+                }
+                Ok(UpperDir { fd, restore: None })
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use crate::root::{Root, absent_is_none};
 use crate::step::{Loc, Put, Rewrite, SetMeta, Source, Step};
 use crate::sys;
 use effigy_journal::Session;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// When nothing is applied, or a path was changed since ([`PlanError::Conflicts`]).
-pub fn plan(session: &Session, options: &Options<'_>) -> Result<Plan, PlanError> {
+pub fn plan(session: &Session, options: &Options) -> Result<Plan, PlanError> {
     let (ledger, done) = last_applied(session)?;
     let plan_path = ledger.dir.join("plan");
     let damaged = || NetError::Damaged {
@@ -133,6 +133,8 @@ struct Check<'a> {
     roots: Vec<Option<Root>>,
     /// Targets that will be taken back.
     goes: HashSet<Loc>,
+    /// The last step that puts something at a target.
+    last: HashMap<&'a Loc, usize>,
 }
 
 impl<'a> Check<'a> {
@@ -148,6 +150,15 @@ impl<'a> Check<'a> {
             known,
             roots,
             goes: HashSet::new(),
+            last: file
+                .steps
+                .iter()
+                .enumerate()
+                .filter_map(|(index, step)| match step {
+                    Step::Put(put) => Some((&put.target, index)),
+                    _ => None,
+                })
+                .collect(),
         }
     }
 
@@ -217,6 +228,10 @@ impl<'a> Check<'a> {
                 found,
             }]
         };
+        // What a later step has replaced is not there to be looked at.
+        if self.last.get(&put.target).is_some_and(|last| *last > index) {
+            return Ok(Vec::new());
+        }
         if let Some(refusal) = self.refusal(put, root, rel, path) {
             return Ok(conflict(refusal));
         }

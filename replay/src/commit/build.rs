@@ -4,14 +4,16 @@ use super::check::Refusal;
 use super::choose::{Chosen, first_unselected, path_of};
 use super::place::{Parents, is_opaque, parent_of};
 use crate::conflict::{Advice, Conflict, Reason};
+use crate::layer::Origin;
 use crate::ledger::PlanFile;
 use crate::meta::{Meta, Xattrs, xattrs};
 use crate::net::NetError;
 use crate::node::{FileType, Node};
 use crate::options::{OnConflict, Options};
 use crate::plan::{Note, PlanError};
+use crate::recollect::Recollection;
 use crate::root::Root;
-use crate::scan::{Inner, Item, Scanned, What};
+use crate::scan::{Inner, Item, Scanned, What, file_handle};
 use crate::step::{Loc, New, Put, Rewrite, SetMeta, Source, Step};
 use crate::sys;
 use effigy_journal::Session;
@@ -23,7 +25,8 @@ pub(super) fn build(
     store: &Root,
     scanned: &Scanned,
     chosen: Chosen,
-    options: &Options<'_>,
+    options: &Options,
+    memory: &Recollection,
     number: u32,
     file: &mut PlanFile,
 ) -> Result<Vec<Note>, PlanError> {
@@ -32,6 +35,7 @@ pub(super) fn build(
         store,
         scanned,
         options: *options,
+        memory,
         number,
         parents: Parents::new(scanned, store, options.copy),
         masters: HashMap::new(),
@@ -60,7 +64,9 @@ pub(super) struct Builder<'a> {
     pub(super) session: &'a Session,
     pub(super) store: &'a Root,
     pub(super) scanned: &'a Scanned,
-    pub(super) options: Options<'a>,
+    pub(super) options: Options,
+    /// What the journal knows.
+    memory: &'a Recollection,
     number: u32,
     pub(super) parents: Parents<'a>,
     /// By inode of a layer: the item whose real file its other names are to be links of.
@@ -173,10 +179,7 @@ impl<'a> Builder<'a> {
 
     /// The deleted item that a new file was, when other hard links of it remain.
     fn former(&self, item: &Item) -> Option<&'a Item> {
-        let former = self
-            .options
-            .before?
-            .former_name(&path_of(self.session, item))?;
+        let former = self.memory.former_name(&path_of(self.session, item))?;
         let upper = item.upper?;
         let is_it =
             |other: &&Item| other.what == What::Deleted && path_of(self.session, other) == former;
@@ -194,12 +197,22 @@ impl<'a> Builder<'a> {
         };
         let several =
             item.what == What::Content && upper.is_file() && real.is_file() && real.nlink > 1;
-        several
-            && self
-                .options
-                .before
-                .and_then(|before| before.changed_in_place(&path_of(self.session, item)))
-                != Some(false)
+        several && self.is_same_file(item)
+    }
+
+    /// Whether the layer's file is the real one, changed, and not another that was given its name. Where nothing was recorded, the
+    /// mark of its copy-up tells: a file made in the session has none.
+    fn is_same_file(&self, item: &Item) -> bool {
+        let recorded = self
+            .memory
+            .is_changed_in_place(&path_of(self.session, item));
+        recorded.unwrap_or_else(|| match &item.origin {
+            None => false,
+            Some(Origin::Unknown) => true,
+            Some(Origin::Handle(kind, bytes)) => {
+                file_handle(self.scanned, item).is_none_or(|(k, b)| k == *kind && b == *bytes)
+            }
+        })
     }
 
     /// Makes the steps of one item; the index of the next one.
@@ -264,12 +277,7 @@ impl<'a> Builder<'a> {
         let several = item
             .real
             .is_some_and(|real| real.is_file() && real.nlink > 1);
-        several
-            && self
-                .options
-                .before
-                .and_then(|b| b.changed_in_place(&path_of(self.session, item)))
-                == Some(false)
+        several && !self.is_same_file(item)
     }
 
     fn new_directory(&mut self, index: usize) -> Result<usize, PlanError> {

@@ -1,9 +1,10 @@
 //! Which items are applied: the selection, less what is in conflict.
 
 use crate::conflict::{Advice, Conflict, Reason};
-use crate::known::Known;
-use crate::options::{OnConflict, Options, Recorded};
+use crate::known::{Known, looks_as_seen};
+use crate::options::{OnConflict, Options};
 use crate::plan::{Note, PlanError};
+use crate::recollect::Recollection;
 use crate::scan::{Item, Scanned, What};
 use crate::selection::Selection;
 use effigy_journal::Session;
@@ -43,8 +44,9 @@ pub(super) fn choose(
     session: &Session,
     scanned: &Scanned,
     selection: &Selection,
-    options: &Options<'_>,
+    options: &Options,
     known: &Known,
+    memory: &Recollection,
 ) -> Result<Chosen, PlanError> {
     let items = &scanned.items;
     let all = selection.is_all();
@@ -63,7 +65,7 @@ pub(super) fn choose(
     };
     let mut conflicts = Vec::new();
     for (index, item) in items.iter().enumerate() {
-        let Some(reason) = conflict(session, scanned, &chosen.selected, index, options, known)
+        let Some(reason) = conflict(session, scanned, &chosen.selected, index, known, memory)
         else {
             continue;
         };
@@ -97,8 +99,8 @@ fn conflict(
     scanned: &Scanned,
     selected: &[bool],
     index: usize,
-    options: &Options<'_>,
     known: &Known,
+    memory: &Recollection,
 ) -> Option<Reason> {
     let item = scanned.items.get(index)?;
     if let What::Blocked(reason) = &item.what {
@@ -111,41 +113,30 @@ fn conflict(
         return None;
     }
     let path = path_of(session, item);
-    let recorded = options
-        .before
-        .map_or(Recorded::Unknown, |before| before.recorded(&path));
     match (&item.what, &item.real) {
         (What::Missing, _) => Some(Reason::GoneMeanwhile),
-        (What::Added, _) => match recorded {
-            Recorded::Was { .. } if item.is_top() => Some(Reason::GoneMeanwhile),
-            _ => None,
-        },
+        // The command met something where now nothing is, and effigy has not taken it away.
+        (What::Added, _) => {
+            let gone =
+                item.is_top() && memory.seen(&path).is_some() && known.touched(&path).is_none();
+            gone.then_some(Reason::GoneMeanwhile)
+        }
         (_, Some(_)) if item.hidden => Some(Reason::AppearedMeanwhile),
         (what, Some(real)) => {
-            let foreign = match recorded {
-                Recorded::Unknown => known.is_foreign(&path, real),
-                Recorded::Absent => !known.is_own(&path, real),
-                Recorded::Was {
-                    ino,
-                    size,
-                    mtime,
-                    ctime,
-                } => {
-                    let same = (ino, ctime) == (real.ino, real.ctime)
-                        && (real.is_dir() || (size, mtime) == (real.size, real.mtime));
-                    !same && !known.is_own(&path, real)
-                }
-            };
-            foreign.then(|| foreign_reason(item, what, recorded))
+            // What was changed after the command was let go, but before it met the file, is what it saw.
+            let foreign = known.is_foreign(&path, real)
+                && !memory
+                    .seen(&path)
+                    .is_some_and(|stat| looks_as_seen(stat, real));
+            foreign.then(|| foreign_reason(item, what))
         }
         (_, None) => None,
     }
 }
 
-fn foreign_reason(item: &Item, what: &What, recorded: Recorded) -> Reason {
-    match (what, recorded) {
-        (What::Deleted, _) if !item.is_top() => Reason::UnseenBelow,
-        (_, Recorded::Absent) => Reason::AppearedMeanwhile,
+fn foreign_reason(item: &Item, what: &What) -> Reason {
+    match what {
+        What::Deleted if !item.is_top() => Reason::UnseenBelow,
         _ => Reason::ChangedMeanwhile,
     }
 }

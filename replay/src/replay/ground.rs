@@ -1,14 +1,14 @@
 //! The tree that is replayed onto: where paths lie in it, what stands there, and what may be done there.
 
 use crate::conflict::Reason;
-use crate::known::Known;
+use crate::known::{Known, looks_as_seen};
 use crate::net::NetError;
 use crate::node::Node;
 use crate::options::Options;
 use crate::root::Root;
 use crate::step::Loc;
 use crate::sys;
-use effigy_journal::{Session, Stat, Timestamp};
+use effigy_journal::{Session, Stat};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -46,7 +46,7 @@ impl Ground {
     pub(super) fn new(
         session: &Session,
         elsewhere: Option<&Path>,
-        options: &Options<'_>,
+        options: &Options,
     ) -> Result<Self, NetError> {
         let store = Root::open(session.dir()).map_err(NetError::io(session.dir()))?;
         let mut targets = Vec::new();
@@ -149,16 +149,7 @@ impl Ground {
             return false;
         }
         // Later than the start of the command, but before it met the file; or a directory of which only entries changed.
-        !before.is_some_and(|stat| {
-            let times = stat.mtime == Timestamp::from(node.mtime)
-                && stat.ctime == Timestamp::from(node.ctime);
-            let same = (stat.mode, stat.uid, stat.gid) == (node.mode, node.uid, node.gid);
-            if node.is_dir() {
-                same
-            } else {
-                times && stat.size == node.size
-            }
-        })
+        !before.is_some_and(|stat| looks_as_seen(stat, node))
     }
 
     /// Whether the session itself has put there what stands at a path.

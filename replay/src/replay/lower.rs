@@ -29,7 +29,7 @@ pub(super) struct Lower<'a> {
     pub(super) view: View<'a>,
     pub(super) ground: Ground,
     standing: Standing,
-    options: Options<'a>,
+    options: Options,
     number: u32,
     /// The names each object has in the end, in the order of the walk.
     homes: HashMap<Obj, Vec<Slot>>,
@@ -62,7 +62,7 @@ impl<'a> Lower<'a> {
         view: View<'a>,
         ground: Ground,
         standing: Standing,
-        options: Options<'a>,
+        options: Options,
         number: u32,
     ) -> Self {
         let mut lower = Self {
@@ -139,14 +139,55 @@ impl<'a> Lower<'a> {
         self.view.loaded.model.object(obj).born
     }
 
-    /// Where an object of before the session is now.
-    fn now(&self, obj: Obj) -> Option<Vec<u8>> {
-        let path = self.view.loaded.model.first_path(obj)?;
+    /// Whether a name was this object's before the session.
+    fn is_original(&self, slot: Slot, obj: Obj) -> bool {
+        self.view.loaded.model.entry(slot).initial == Some(obj)
+    }
+
+    /// The name by which an object of before the session is changed: one it keeps, or the one it is moved from.
+    fn origin(&self, obj: Obj) -> Option<Slot> {
+        let Born::Real(home) = self.born(obj) else {
+            return None;
+        };
+        let homes = self.homes.get(&obj).map_or(&[][..], Vec::as_slice);
+        if homes.contains(&home) {
+            return Some(home);
+        }
+        let mut homes = homes.iter().copied();
+        homes
+            .find(|slot| self.is_original(*slot, obj))
+            .or(Some(home))
+    }
+
+    /// Where what had a name before the session is now.
+    fn was_at(&self, slot: Slot) -> Option<Vec<u8>> {
+        let path = self.view.loaded.model.first_path(slot)?;
         if self.standing.is_empty() {
             Some(path)
         } else {
             self.standing.now(&path)
         }
+    }
+
+    /// Where an object of before the session is now.
+    fn now(&self, obj: Obj) -> Option<Vec<u8>> {
+        if obj == ROOT {
+            return Some(Vec::new());
+        }
+        self.was_at(self.origin(obj)?)
+    }
+
+    /// Whether somebody else has changed an object of before the session.
+    fn is_foreign(&self, obj: Obj, here: &[u8], node: &Node) -> bool {
+        let object = self.view.loaded.model.object(obj);
+        let foreign = |path: &[u8]| self.ground.is_foreign(path, node, object.before.as_ref());
+        // What was done under one name of a file shows under the others.
+        foreign(here)
+            && (object.originals.len() < 2
+                || object
+                    .originals
+                    .iter()
+                    .all(|slot| self.was_at(*slot).is_none_or(|path| foreign(&path))))
     }
 
     /// The path that a name has in the end.
@@ -183,7 +224,8 @@ impl<'a> Lower<'a> {
                 continue;
             };
             match self.born(obj) {
-                Born::Real(home) if home == slot => self.real(obj, &fin, now)?,
+                Born::Real(_) if self.origin(obj) == Some(slot) => self.real(obj, &fin, now)?,
+                Born::Real(_) if self.is_original(slot, obj) => {}
                 Born::Real(_)
                     if self.is_moved(obj)
                         && self.homes.get(&obj).and_then(|h| h.first()) == Some(&slot) =>
@@ -201,14 +243,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Whether an object of before the session has lost the name it had.
+    /// Whether an object of before the session has lost the names it had and got another.
     fn is_moved(&self, obj: Obj) -> bool {
-        let Born::Real(home) = self.born(obj) else {
-            return false;
-        };
-        self.homes
-            .get(&obj)
-            .is_some_and(|homes| !homes.contains(&home))
+        matches!(self.born(obj), Born::Real(_))
+            && self
+                .homes
+                .get(&obj)
+                .is_some_and(|homes| !homes.iter().any(|slot| self.is_original(*slot, obj)))
     }
 
     /// An object of before the session, with what was changed of it and in it.
@@ -283,11 +324,7 @@ impl<'a> Lower<'a> {
         };
         let before = self.meta_at(&at, &real);
         let mut after = self.view.changed(&self.ground, obj, &before, &real);
-        let foreign = self.ground.is_foreign(
-            now,
-            &real,
-            self.view.loaded.model.object(obj).before.as_ref(),
-        );
+        let foreign = self.is_foreign(obj, now, &real);
         if target.rel().is_empty() {
             // What the root of a layer carries is the layer's.
             after.xattrs.clone_from(&before.xattrs);
@@ -395,15 +432,8 @@ impl<'a> Lower<'a> {
         let initial = self.view.loaded.model.entry(slot).initial;
         let (here, old) = match initial {
             // It goes elsewhere.
-            Some(obj) if self.homes.contains_key(&obj) => return Ok(()),
-            Some(obj) => (
-                if self.standing.is_empty() {
-                    now.map(<[u8]>::to_vec)
-                } else {
-                    self.now(obj)
-                },
-                Some(obj),
-            ),
+            Some(obj) if self.is_moved(obj) && self.origin(obj) == Some(slot) => return Ok(()),
+            Some(obj) => (self.was_at(slot), Some(obj)),
             None => (now.map(<[u8]>::to_vec), None),
         };
         let Some(here) = here.filter(|here| !self.vacated.contains(here)) else {
@@ -443,7 +473,7 @@ impl<'a> Lower<'a> {
             }
             return Ok(may);
         }
-        if self.ground.is_foreign(here, real, before.as_ref()) {
+        if self.is_foreign(obj, here, real) {
             return self.refuse(fin, Reason::ChangedMeanwhile, Some(*real));
         }
         Ok(true)

@@ -40,6 +40,8 @@ pub(super) struct Object {
     pub(super) before: Option<Stat>,
     /// The names it has now.
     pub(super) names: Vec<Slot>,
+    /// The names it had before the session, of those that have been spoken of.
+    pub(super) originals: Vec<Slot>,
     /// Names that have been spoken of in this directory.
     pub(super) kids: Vec<u32>,
     /// Effects that gave it content or attributes, and its making.
@@ -106,6 +108,8 @@ pub(super) struct Model {
     /// By path: the number of its name, and the directory it is as of an epoch.
     paths: Vec<(u32, u32, Obj)>,
     epoch: u32,
+    /// Files that had several names before the session, by device and inode.
+    linked: HashMap<(u64, u64), Obj>,
     /// Objects by the version they were given last.
     holders: HashMap<VersionId, Obj>,
 }
@@ -121,6 +125,7 @@ impl Model {
             numbers: HashMap::new(),
             paths: Vec::new(),
             epoch: 1,
+            linked: HashMap::new(),
             holders: HashMap::new(),
         };
         let slot = Slot {
@@ -138,6 +143,7 @@ impl Model {
             kind,
             before: None,
             names: Vec::new(),
+            originals: Vec::new(),
             kids: Vec::new(),
             effects: 0,
             placed_by: None,
@@ -182,12 +188,15 @@ impl Model {
         self.path_by(obj, |model, obj| model.object(obj).names.first().copied())
     }
 
-    /// The path that an object had before the session.
-    pub(super) fn first_path(&self, obj: Obj) -> Option<Vec<u8>> {
-        self.path_by(obj, |model, obj| match model.object(obj).born {
+    /// The path that a name had before the session, when its directory was there.
+    pub(super) fn first_path(&self, slot: Slot) -> Option<Vec<u8>> {
+        let mut path = self.path_by(slot.dir, |model, obj| match model.object(obj).born {
             Born::Real(slot) => Some(slot),
             _ => None,
-        })
+        })?;
+        path.push(b'/');
+        path.extend_from_slice(self.name(slot));
+        Some(path)
     }
 
     fn path_by(&self, obj: Obj, slot: impl Fn(&Self, Obj) -> Option<Slot>) -> Option<Vec<u8>> {
@@ -275,11 +284,25 @@ impl Model {
             return obj;
         }
         let real = fresh && matches!(self.object(slot.dir).born, Born::Real(_));
-        let born = if real { Born::Real(slot) } else { Born::Unseen };
-        let obj = self.add(born, before.map(|stat| stat.kind));
+        let linked = before
+            .filter(|stat| real && stat.nlink > 1 && stat.kind != Kind::Directory)
+            .map(|stat| (stat.dev, stat.ino));
+        let known = linked.and_then(|id| self.linked.get(&id).copied());
+        let obj = match known {
+            Some(obj) => obj,
+            None => {
+                let born = if real { Born::Real(slot) } else { Born::Unseen };
+                let obj = self.add(born, before.map(|stat| stat.kind));
+                self.object_mut(obj).before = before.copied().filter(|_| real);
+                self.linked.extend(linked.map(|id| (id, obj)));
+                obj
+            }
+        };
         let object = self.object_mut(obj);
         object.names.push(slot);
-        object.before = before.copied().filter(|_| real);
+        if real {
+            object.originals.push(slot);
+        }
         let (entry, _) = self.known(slot);
         entry.now = Some(obj);
         if real {

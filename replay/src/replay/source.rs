@@ -187,6 +187,7 @@ impl<'a> View<'a> {
             gid: state.gid.unwrap_or(owner.1),
             mtime: self
                 .mtime(ground, obj, state)
+                .or_else(|| self.event_time(state))
                 .filter(|_| kind != FileType::Directory),
             xattrs: Xattrs::new(),
         };
@@ -234,6 +235,15 @@ impl<'a> View<'a> {
         self.loaded.versions.get(version)?.stat
     }
 
+    /// When the effect happened that gave an object its content.
+    fn event_time(&self, state: &State) -> Option<Time> {
+        match state.modified {
+            Modified::With(at) => Some(from(self.loaded.effects[at as usize].time)),
+            _ => None,
+        }
+    }
+
+    /// The time of a file, as far as it is known exactly.
     fn mtime(&self, ground: &Ground, obj: Obj, state: &State) -> Option<Time> {
         match state.modified {
             Modified::Untouched => None,
@@ -246,14 +256,9 @@ impl<'a> View<'a> {
                 }
                 // Content that is still live has its time, unless a time was set that is not wanted.
                 let live = version.is_some() && self.loaded.model.object(obj).version == version;
-                let layer = self
-                    .layer(ground, obj)
-                    .filter(|_| live && !self.timed.contains(&obj));
-                let time = layer.map_or_else(
-                    || from(self.loaded.effects[at as usize].time),
-                    |(_, node)| node.mtime,
-                );
-                Some(time)
+                let layer = self.layer(ground, obj);
+                let exact = layer.filter(|_| live && !self.timed.contains(&obj));
+                exact.map(|(_, node)| node.mtime)
             }
         }
     }

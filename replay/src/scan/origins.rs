@@ -17,7 +17,7 @@ pub(super) fn resolve(scanned: &mut Scanned, replaced: bool) {
     let mut handles = HashMap::new();
     for (index, item) in scanned.items.iter().enumerate() {
         if item.real.is_some_and(|real| real.is_file())
-            && let Some(handle) = handle(scanned, item)
+            && let Some(handle) = file_handle(scanned, item)
         {
             handles.insert((item.cover, handle), index);
         }
@@ -128,7 +128,8 @@ fn inode(item: &Item) -> Option<(u32, u64)> {
         .map(|upper| (item.cover, upper.ino))
 }
 
-fn handle(scanned: &Scanned, item: &Item) -> Option<(u8, Vec<u8>)> {
+/// The file handle of what really stands at the item's path.
+pub(crate) fn file_handle(scanned: &Scanned, item: &Item) -> Option<(u8, Vec<u8>)> {
     let target = scanned
         .targets
         .get(usize::try_from(item.cover).ok()?)?

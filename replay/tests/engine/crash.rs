@@ -24,7 +24,7 @@ fn whole(
     world: &World,
     session: &mut Session,
     trees: &Trees,
-    options: &Options<'_>,
+    options: &Options,
 ) -> bool {
     session.lock_exclusive().unwrap();
     match recover::recover(session, options, &mut |_| ()) {
@@ -52,7 +52,7 @@ fn whole(
     is_new
 }
 
-fn every_stop(world: &World, options: Options<'_>) {
+fn every_stop(world: &World, options: Options) {
     let old = world.dump();
     let mut session = world.run(SCRIPT);
     commit_all(&mut session, &options);

@@ -68,9 +68,12 @@ fn scripts() -> impl Iterator<Item = &'static str> {
         .iter()
         .copied()
         .chain(ROOT_SCRIPTS.iter().copied().filter(|_| is_root()))
+        // In a user namespace only a journal, which there is none of here, tells a file with several names that was written to from
+        // another that took its name.
+        .filter(|script| is_root() || !script.contains(">>h"))
 }
 
-fn holds(script: &str, world: &World, options: &Options<'_>) {
+fn holds(script: &str, world: &World, options: &Options) {
     let before = world.dump();
     let bare = world.bare(script);
     let mut session = world.run(script);

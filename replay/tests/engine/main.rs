@@ -9,6 +9,7 @@ mod attack;
 mod conflict;
 mod crash;
 mod law;
+mod random;
 mod show;
 mod speed;
 mod world;

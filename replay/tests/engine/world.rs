@@ -107,7 +107,8 @@ impl World {
         let view = self.dir.join("view");
         fs::create_dir_all(&view).unwrap();
         let mount = format!(
-            "set -e; umask 022; mount -t overlay -o userxattr,lowerdir={},upperdir={},workdir={} overlay {}; cd {}; ",
+            "set -e; umask 022; mount -t overlay -o userxattr,index={},lowerdir={},upperdir={},workdir={} overlay {}; cd {}; ",
+            if is_root() { "on" } else { "off" },
             self.tree.display(),
             upper.display(),
             session.work(0).display(),
@@ -125,6 +126,7 @@ impl World {
             "{script}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
+        session.clear_work().unwrap();
         session.record.state = State::Recorded;
         session.record.end = Some(Timestamp::now());
         session.save().unwrap();
@@ -292,7 +294,7 @@ fn xattrs(path: &Path) -> Vec<String> {
 }
 
 /// Commits everything.
-pub(crate) fn commit_all(session: &mut Session, options: &Options<'_>) {
+pub(crate) fn commit_all(session: &mut Session, options: &Options) {
     session.lock_exclusive().unwrap();
     commit::commit(session, &Selection::all(), options, &mut |_| ()).unwrap();
 }

@@ -78,7 +78,7 @@ impl Lower<'_> {
             return Ok(Some((false, None)));
         };
         let initial = self.view.loaded.model.entry(slot).initial;
-        let initial = initial.filter(|obj| self.now(*obj).as_deref() == Some(now));
+        let initial = initial.filter(|_| self.was_at(slot).as_deref() == Some(now));
         if let Some(initial) = initial {
             let may = self.may_go(initial, fin, now, &real)?;
             return Ok(may.then_some((true, Some(real))));
@@ -104,7 +104,7 @@ impl Lower<'_> {
         let (Some(real), Some(now)) = (real, now) else {
             return self.put_new(obj, fin, now, None);
         };
-        let replaces = initial.is_some_and(|initial| self.now(initial).as_deref() == Some(now));
+        let replaces = initial.is_some() && self.was_at(slot).as_deref() == Some(now);
         let settled = self.is_settled(obj) && !self.ground.is_foreign(now, &real, None);
         if !replaces && self.is_equal(obj, now, &real)? {
             return self.already(obj, fin, now, real);
@@ -162,7 +162,7 @@ impl Lower<'_> {
     fn already(&mut self, obj: Obj, fin: &[u8], now: &[u8], real: Node) -> Done {
         if let (Some(loc), Some(target)) = (self.ground.loc(now), self.ground.loc(fin)) {
             let before = self.meta_at(&loc, &real);
-            let mut after = self.view.meta(&self.ground, obj);
+            let mut after = self.view.changed(&self.ground, obj, &before, &real);
             let own = self.ground.is_own(now, &real);
             if after.mtime == before.mtime || !own {
                 after.mtime = None;

@@ -71,8 +71,7 @@ impl Lower<'_> {
             Ok(None) => return self.refuse(&now, Reason::GoneMeanwhile, None).map(drop),
             Err(reason) => return self.refuse(&now, reason, None).map(drop),
         };
-        let before = self.view.loaded.model.object(obj).before;
-        let foreign = !node.is_dir() && self.ground.is_foreign(&now, &node, before.as_ref());
+        let foreign = !node.is_dir() && self.is_foreign(obj, &now, &node);
         if foreign && !self.refuse(&now, Reason::ChangedMeanwhile, Some(node))? {
             return Ok(());
         }
@@ -113,7 +112,7 @@ impl Lower<'_> {
         let free = now.as_ref().is_none_or(|now| self.vacated.contains(now));
         if let Some(now) = now.as_deref().filter(|_| !free) {
             let initial = self.view.loaded.model.entry(slot).initial;
-            let met = initial.is_some_and(|obj| self.now(obj).as_deref() == Some(now));
+            let met = initial.is_some() && self.was_at(slot).as_deref() == Some(now);
             let stands = matches!(self.ground.find(now), Ok(Some(node)) if node.is_dir());
             if stands && !met {
                 return Ok(());
@@ -181,9 +180,9 @@ impl Lower<'_> {
             }
         };
         let initial = self.view.loaded.model.entry(slot).initial;
-        let initial = initial.filter(|obj| self.now(*obj).as_deref() == Some(&now));
+        let initial = initial.filter(|_| self.was_at(slot).as_deref() == Some(&now));
         match initial {
-            Some(other) if self.homes.contains_key(&other) => {
+            Some(other) if self.is_moved(other) && self.origin(other) == Some(slot) => {
                 self.place(other)?;
                 Ok(self.vacated.contains(&now).then_some(None))
             }
