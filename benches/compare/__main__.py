@@ -53,6 +53,8 @@ def main():
     subprocess.run(["rustc", "--edition", "2024", "-O", "-o", args.work, os.path.join(HERE, "work.rs")], check=True)
     rounds = args.rounds or (2 if args.quick else 7)
     wanted = lambda name: not args.only or any(part in name for part in args.only)
+    # Opened by whoever called: later on this is another user.
+    out = open(args.out, "r+" if os.path.exists(args.out) else "w+", encoding="utf-8") if args.out else None
     load = os.getloadavg()[0]
     figures = journal.measure(args.quick) if wanted("journal") else {}
     place = scratch.make(args.fs, args.dir)
@@ -76,8 +78,8 @@ def main():
     parts.append(tables.commits(commit) if commit else "")
     parts.append(tables.journal(figures) if figures else "")
     text = "\n".join([text, *filter(None, parts)])
-    if args.out:
-        tables.write(args.out, text)
+    if out:
+        tables.write(out, text)
     else:
         print(text)
 

@@ -161,14 +161,14 @@ def machine(kind, uid, rounds, quick, load):
     return text
 
 
-def write(path, text):
-    """Replaces the results in a file that has a place marked for them, else the whole file."""
-    old = ""
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            old = file.read()
+def write(file, text):
+    """Replaces the results in a file that has a place marked for them, else all that is in it."""
+    file.seek(0)
+    old = file.read()
     if BEGIN in old and END in old:
         before, rest = old.split(BEGIN, 1)
         text = f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END, 1)[1]}"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()

@@ -1,5 +1,6 @@
 """What is run, and in what."""
 
+import glob
 import json
 import os
 import shutil
@@ -68,8 +69,8 @@ class Bench:
         """Notes the figures of the journal of the session that has just been recorded."""
         if work in self.journals:
             return
-        (session,) = os.scandir(os.path.join(self.env["EFFIGY_STORE"], "sessions"))
-        size = os.stat(os.path.join(session.path, "journal")).st_size
+        (journal,) = glob.glob(os.path.join(self.env["EFFIGY_STORE"], "sessions", "*", "journal"))
+        size = os.stat(journal).st_size
         events = self.do(self.effigy, "log", "--failed", "--json").count("\n")
         self.journals[work] = (events, size)
 
