@@ -45,7 +45,7 @@ pub fn capabilities(scratch: &Path) -> Vec<Capability> {
         trial(
             "namespaces of its own",
             true,
-            || building_namespaces(identity),
+            || all_namespaces(identity),
             refused_namespaces,
         ),
         trial(
@@ -178,6 +178,14 @@ fn building_namespaces(identity: Identity) -> io::Result<()> {
         None::<&str>,
         MsFlags::MS_REC | MsFlags::MS_PRIVATE,
         None::<&str>,
+    )?)
+}
+
+/// Those in which the view is built, and those in which the command runs.
+fn all_namespaces(identity: Identity) -> io::Result<()> {
+    building_namespaces(identity)?;
+    Ok(unshare(
+        CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID,
     )?)
 }
 

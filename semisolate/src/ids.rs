@@ -28,6 +28,7 @@ impl Identity {
         const NEEDED: [u32; 6] = [0, 3, 6, 7, 21, 27]; // chown, fowner, setgid, setuid, sys_admin, mknod
         let is_root = nix::unistd::geteuid().is_root();
         if is_root
+            && is_initial_namespace()
             && NEEDED
                 .iter()
                 .all(|&number| crate::sys::has_capability(number))
@@ -45,6 +46,12 @@ impl Identity {
     pub fn is_privileged(self) -> bool {
         self == Self::All
     }
+}
+
+/// Whether this process is in the user namespace that the machine began with: only there can mounts be taken apart that others made.
+fn is_initial_namespace() -> bool {
+    std::fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 /// The ids of this process, taken before it enters a user namespace.

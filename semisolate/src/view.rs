@@ -238,9 +238,7 @@ impl<'v> View<'v> {
             At::new(&self.root, &below_root(path)),
             cover.restrictions,
         )?;
-        if path == Path::new("/") {
-            self.root = open_directory(AT_FDCWD, self.at)?;
-        }
+        self.root_covered(path)?;
         if let Some(staged) = staged {
             let covered = match below_root(path) {
                 root if root.is_empty() => self.root.try_clone()?,
@@ -257,6 +255,14 @@ impl<'v> View<'v> {
             uid: dressed.uid,
             gid: dressed.gid,
         });
+        Ok(())
+    }
+
+    /// What is mounted over the root of the view is its root from then on.
+    fn root_covered(&mut self, path: &Path) -> io::Result<()> {
+        if path == Path::new("/") {
+            self.root = open_directory(AT_FDCWD, self.at)?;
+        }
         Ok(())
     }
 
@@ -286,10 +292,11 @@ impl<'v> View<'v> {
         unless_absent(result).doing(|| format!("bind {}", path.display()))
     }
 
-    fn make_read_only(&self, path: &Path) -> io::Result<()> {
+    fn make_read_only(&mut self, path: &Path) -> io::Result<()> {
         let below = below_root(path);
         let at = At::new(&self.root, &below);
-        mounts::bind(at, at, true, Access::ReadOnly)
+        mounts::bind(at, at, true, Access::ReadOnly)?;
+        self.root_covered(path)
     }
 }
 
