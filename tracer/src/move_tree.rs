@@ -305,3 +305,100 @@ fn attributes(old: &OwnedFd, new: &OwnedFd, seen: &Seen) -> Result<()> {
     sys::chmod(sys::CWD, &b, seen.stat.mode)?;
     sys::utimensat(sys::CWD, &b, Some(&times(seen)), 0)
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::path::Path;
+
+    fn open(path: &Path) -> OwnedFd {
+        fs::File::open(path).unwrap().into()
+    }
+
+    /// What a rename must keep of everything in a tree.
+    fn describe(top: &Path) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut todo = vec![top.to_owned()];
+        while let Some(path) = todo.pop() {
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let name = path.strip_prefix(top).unwrap().to_owned();
+            let links = if meta.is_dir() { 0 } else { meta.nlink() };
+            lines.push(format!(
+                "{name:?} {:o} {links} {} {}",
+                meta.mode(),
+                meta.mtime(),
+                meta.mtime_nsec()
+            ));
+            if meta.is_dir() {
+                todo.extend(
+                    fs::read_dir(&path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
+            }
+        }
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn a_directory_keeps_everything_when_it_is_moved_entry_by_entry() {
+        // Names of descriptors are below /proc, which is the supervisor's working directory.
+        sys::unshare_fs().unwrap();
+        std::env::set_current_dir("/proc").unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let old = scratch.path().join("old");
+        fs::create_dir_all(old.join("s")).unwrap();
+        fs::write(old.join("s/f"), "P").unwrap();
+        fs::hard_link(old.join("s/f"), old.join("hard")).unwrap();
+        symlink("nowhere", old.join("link")).unwrap();
+        fs::set_permissions(old.join("s"), fs::Permissions::from_mode(0o711)).unwrap();
+        let past = std::time::SystemTime::UNIX_EPOCH
+            + std::time::Duration::from_nanos(1_000_000_000_000_000_007);
+        fs::File::open(old.join("s"))
+            .unwrap()
+            .set_modified(past)
+            .unwrap();
+        fs::File::open(&old).unwrap().set_modified(past).unwrap();
+        let before = describe(&old);
+
+        let dir = open(scratch.path());
+        let seen = sys::statx(dir.as_fd(), c"old", NOFOLLOW).unwrap();
+        move_directory(
+            (dir.as_fd(), c"old"),
+            (dir.as_fd(), c"new"),
+            &seen,
+            &mut Links::new(),
+            0,
+        )
+        .unwrap();
+        assert!(!old.exists());
+        assert_eq!(describe(&scratch.path().join("new")), before);
+    }
+
+    #[test]
+    fn what_cannot_be_finished_is_put_back() {
+        sys::unshare_fs().unwrap();
+        std::env::set_current_dir("/proc").unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let old = scratch.path().join("old");
+        fs::create_dir_all(old.join("a")).unwrap();
+        fs::write(old.join("f"), "x").unwrap();
+        // The new name is taken: nothing may have moved.
+        fs::create_dir(scratch.path().join("new")).unwrap();
+        let dir = open(scratch.path());
+        let seen = sys::statx(dir.as_fd(), c"old", NOFOLLOW).unwrap();
+        let moved = move_directory(
+            (dir.as_fd(), c"old"),
+            (dir.as_fd(), c"new"),
+            &seen,
+            &mut Links::new(),
+            0,
+        );
+        assert_eq!(moved, Err(Errno(libc::EEXIST)));
+        assert!(old.join("a").exists() && old.join("f").exists());
+    }
+}

@@ -2,7 +2,7 @@
 //! of the test supervises.
 
 use effigy_journal::{Budget, Entry, Event, Note, Op, Reader, Tail, Versions, Writer};
-use effigy_tracer::{Attend, Flow, Options, Report, Tracer, World};
+use effigy_tracer::{Attend, Flow, Layer, Options, Report, Tracer, World};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,6 +46,7 @@ pub(crate) struct Recording {
 
 pub(crate) struct Scratch {
     pub(crate) dir: tempfile::TempDir,
+    layered: bool,
 }
 
 impl Scratch {
@@ -55,7 +56,18 @@ impl Scratch {
             .tempdir()
             .unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
-        Self { dir }
+        Self {
+            dir,
+            layered: false,
+        }
+    }
+
+    /// With the working directory as the one layer.
+    pub(crate) fn layered() -> Self {
+        Self {
+            layered: true,
+            ..Self::new()
+        }
     }
 
     /// Where programs run.
@@ -82,6 +94,18 @@ impl Scratch {
         let (to, from) = UnixStream::pair().unwrap();
         let (end, ended) = UnixStream::pair().unwrap();
 
+        // Stands for an overlay whose upper directory shows everything.
+        let layers = if self.layered {
+            vec![Layer {
+                number: 0,
+                mount_point: self.work(),
+                upper: OwnedFd::from(File::open(self.work()).unwrap()),
+                unprivileged: false,
+                filesystem: 1,
+            }]
+        } else {
+            Vec::new()
+        };
         let supervisor = std::thread::spawn(move || {
             let listener = effigy_tracer::receive_listener(from.as_fd()).unwrap();
             let mut attend = Closed(ended);
@@ -89,7 +113,7 @@ impl Scratch {
                 listener,
                 outer_proc: OwnedFd::from(File::open("/proc").unwrap()),
                 init: 0,
-                layers: Vec::new(),
+                layers,
                 journal: Writer::create(journal).unwrap(),
                 versions: Versions::new(versions, Budget::default(), 0),
                 start: Instant::now(),

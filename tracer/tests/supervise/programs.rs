@@ -140,11 +140,10 @@ fn odd_names_are_bytes() {
 
 #[test]
 fn contents_are_kept_before_they_are_lost() {
-    let scratch = Scratch::new();
-    // Versions are sealed out of an upper directory: without a layer nothing is, and says so; with one, see the end-to-end tests.
+    let scratch = Scratch::layered();
     let run = scratch.run(
         "/bin/sh",
-        &["-c", "echo one >f; echo two >f; echo three >>f; rm f"],
+        &["-c", "echo one >f; echo two >f; echo three >>f; rm f; echo four >g; echo five >h; mv h g; echo six >g"],
     );
     let versions: Vec<u32> = run
         .ok()
@@ -153,7 +152,7 @@ fn contents_are_kept_before_they_are_lost() {
         .filter_map(|event| event.op.version())
         .map(|version| version.0)
         .collect();
-    assert_eq!(versions, [0, 1, 2]);
+    assert_eq!(versions, [0, 1, 2, 3, 4, 5]);
     let records: Vec<_> = run
         .entries
         .iter()
@@ -165,11 +164,50 @@ fn contents_are_kept_before_they_are_lost() {
             }
         })
         .collect();
+    let sealed = |n: u32| std::fs::read_to_string(run.versions.join(n.to_string())).unwrap();
+    // Emptied, removed, renamed over, emptied; an appended file is the beginning of the later one.
+    assert_eq!(
+        (sealed(0).as_str(), sealed(2).as_str()),
+        ("one\n", "two\nthree\n")
+    );
+    assert_eq!(
+        (sealed(3).as_str(), sealed(4).as_str()),
+        ("four\n", "five\n")
+    );
+    let content = |n: u32| {
+        records
+            .iter()
+            .find(|record| record.id.0 == n)
+            .map(|record| record.content)
+    };
     assert!(
-        matches!(records.iter().find(|record| record.id.0 == 1), Some(record) if
-        matches!(record.content, VersionContent::Prefix { of, len: 4 } if of.0 == 2)),
+        matches!(content(1), Some(VersionContent::Prefix { of, len: 4 }) if of.0 == 2),
         "{records:?}"
     );
+    assert_eq!(content(5), None, "what is live is in the layers");
+}
+
+#[test]
+fn what_no_event_explains_is_settled() {
+    let scratch = Scratch::layered();
+    let run = scratch.python(
+        "import os\nos.mkdir('d')\nopen('d/f', 'w').write('x')\nopen('g', 'w').close()\n\
+         os.fchmod(os.open('d', os.O_RDONLY), 0o711)\nos.fchmod(os.open('d/f', os.O_RDONLY), 0o640)",
+    );
+    assert_eq!((run.ok().report.unexplained, run.report.settled), (0, 2));
+    let settled: Vec<_> = run
+        .lines
+        .iter()
+        .filter(|line| line.starts_with("settle"))
+        .collect();
+    assert_eq!(settled.len(), 2, "{:?}", run.lines);
+
+    // A file that was there before the run and that the run did not touch stands for one whose writing was not seen.
+    let scratch = Scratch::layered();
+    std::fs::write(scratch.work().join("unseen"), "x").unwrap();
+    let run = scratch.run("/bin/sh", &["-c", "mkdir d; : >d/f; mv d e"]);
+    assert_eq!(run.ok().report.unexplained, 1);
+    run.has("settle unseen ok");
 }
 
 #[test]
