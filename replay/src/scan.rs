@@ -12,6 +12,7 @@ use effigy_journal::Session;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 mod compare;
@@ -108,6 +109,10 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
     let mut targets = Vec::new();
     for (index, cover) in session.record.covers.iter().enumerate() {
         let path = session.upper(cover.layer);
+        if is_untouched(&path, cover) {
+            targets.push(None);
+            continue;
+        }
         let upper = match Root::open(&path) {
             Ok(root) => root,
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
@@ -149,6 +154,15 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
         .any(Ledger::has_restaged);
     origins::resolve(&mut scanned, replaced);
     Ok(scanned)
+}
+
+/// Whether a layer holds nothing and its root is as effigy made it: most are so after most runs.
+fn is_untouched(upper: &Path, cover: &effigy_journal::Cover) -> bool {
+    let as_given = std::fs::symlink_metadata(upper).is_ok_and(|stat| {
+        (stat.mode() & 0o7777, stat.uid(), stat.gid())
+            == (cover.root.mode & 0o7777, cover.root.uid, cover.root.gid)
+    });
+    as_given && std::fs::read_dir(upper).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn hidden_below(hidden: &[PathBuf], mount_point: &Path) -> Vec<Vec<u8>> {
