@@ -133,16 +133,20 @@ impl Known {
 
     /// Whether what stands at `path` was changed by somebody else.
     pub(crate) fn is_foreign(&self, path: &Path, node: &Node) -> bool {
-        Timestamp::from(node.ctime)
-            > self
-                .touched(path)
-                .map_or(self.base, |time| time.max(self.base))
+        let own = self.changed(path, node);
+        Timestamp::from(node.ctime) > own.map_or(self.base, |time| time.max(self.base))
     }
 
     /// Whether any apply of the session has touched it last.
     pub(crate) fn is_own(&self, path: &Path, node: &Node) -> bool {
-        self.touched(path)
+        self.changed(path, node)
             .is_some_and(|time| Timestamp::from(node.ctime) <= time)
+    }
+
+    /// The same for a path or another name of the file there.
+    fn changed(&self, path: &Path, node: &Node) -> Option<Timestamp> {
+        let inode = self.inodes.get(&(node.dev, node.ino)).copied();
+        self.touched(path).max(inode)
     }
 }
 

@@ -72,6 +72,14 @@ impl Meta {
             && self.mtime.is_none_or(|mtime| mtime == node.mtime)
     }
 
+    /// Writing takes set-user-id and set-group-id away, which no event tells: attributes that only lack those count as
+    /// these.
+    pub(crate) fn forgive_set_id(&mut self, found: &Self) {
+        if self.mode & !0o6000 == found.mode {
+            self.mode = found.mode;
+        }
+    }
+
     /// Gives them to an inode. Idempotent; what already is so is not touched.
     ///
     /// Owner first, as it clears set-user-id and capabilities; the mode after the access list, whose mask it equals;

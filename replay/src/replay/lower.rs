@@ -47,6 +47,8 @@ pub(super) struct Lower<'a> {
     closing: Vec<(Vec<u8>, SetMeta)>,
     first: Vec<Step>,
     main: Vec<Step>,
+    /// After all others, as they show under every name of a file.
+    rewrites: Vec<Step>,
     metas: Vec<SetMeta>,
     overwritten: Vec<Loc>,
     kept: u32,
@@ -81,6 +83,7 @@ impl<'a> Lower<'a> {
             closing: Vec::new(),
             first: Vec::new(),
             main: Vec::new(),
+            rewrites: Vec::new(),
             metas: Vec::new(),
             overwritten: Vec::new(),
             kept: 0,
@@ -126,6 +129,7 @@ impl<'a> Lower<'a> {
         }
         file.steps = self.first;
         file.steps.append(&mut self.main);
+        file.steps.append(&mut self.rewrites);
         file.steps.extend(self.metas.into_iter().map(Step::Meta));
         file.overwritten = self.overwritten;
         Ok((self.notes, self.ground))
@@ -325,6 +329,9 @@ impl<'a> Lower<'a> {
         let before = self.meta_at(&at, &real);
         let mut after = self.view.changed(&self.ground, obj, &before, &real);
         let foreign = self.is_foreign(obj, now, &real);
+        if content && self.ground.is_own(now, &real) {
+            after.forgive_set_id(&before);
+        }
         if target.rel().is_empty() {
             // What the root of a layer carries is the layer's.
             after.xattrs.clone_from(&before.xattrs);
@@ -412,7 +419,7 @@ impl<'a> Lower<'a> {
         new.size = bytes.len;
         new.mtime = after.mtime.unwrap_or(real.mtime);
         new.mode = after.mode;
-        self.main.push(Step::Rewrite(Rewrite {
+        self.rewrites.push(Step::Rewrite(Rewrite {
             target,
             old: real,
             before,

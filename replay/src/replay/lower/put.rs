@@ -164,6 +164,9 @@ impl Lower<'_> {
             let before = self.meta_at(&loc, &real);
             let mut after = self.view.changed(&self.ground, obj, &before, &real);
             let own = self.ground.is_own(now, &real);
+            if own {
+                after.forgive_set_id(&before);
+            }
             if after.mtime == before.mtime || !own {
                 after.mtime = None;
             }
