@@ -307,7 +307,7 @@ fn attributes(old: &OwnedFd, new: &OwnedFd, seen: &Seen) -> Result<()> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
+#[expect(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
     use std::fs;

@@ -3,6 +3,7 @@
 mod attributes;
 mod names;
 mod open;
+mod paths;
 mod settle;
 mod state;
 
@@ -14,7 +15,7 @@ use crate::listener::{Answer, Listener, NotifId, Notification, Reply};
 use crate::pending::Pending;
 use crate::recent::Recent;
 use crate::recorder::{Recorder, Who};
-use crate::resolve::{self, Caller, Object, Place, Start};
+use crate::resolve::{self};
 use crate::sys::{self, Epoll, Errno, Ready};
 use crate::syscalls::{Abi, Call, Class, Decode, Lookup};
 use crate::tasks::{Held, Met, PROCESS, THREAD, Tasks};
@@ -67,6 +68,8 @@ pub(crate) struct Supervisor {
     refused_uring: HashSet<u32>,
     reads: bool,
     recent: Recent,
+    /// It has been noted that a task could not be looked at.
+    blind: bool,
     /// The working directory of the call at hand.
     last_cwd: Option<(NotifId, Rc<Held>)>,
     /// The listener is at its end: no task is left that the filter binds.
@@ -107,6 +110,7 @@ impl Supervisor {
             refused_uring: HashSet::new(),
             reads,
             recent: Recent::new(),
+            blind: false,
             last_cwd: None,
             over: false,
         })
@@ -283,6 +287,12 @@ impl Supervisor {
         }
         let Some(asked) = self.meet(notification) else {
             // Dead, or a task about which nothing can be learnt: it goes on, and the layers will tell.
+            if !self.blind && self.listener.alive(id).unwrap_or(false) {
+                self.blind = true;
+                self.recorder.note_text(
+                    "a process could not be looked at: what it did is known from the layers only",
+                );
+            }
             return self.send(id, Answer::Continue);
         };
         let handled = match call.class {
@@ -385,142 +395,6 @@ impl Supervisor {
         }
     }
 
-    // What every call needs.
-
-    fn caller(&self, asked: &Asked) -> Caller {
-        let process = self
-            .tasks
-            .process(asked.pid)
-            .map_or(0, |process| process.inner);
-        let thread = self
-            .tasks
-            .thread(asked.who.tid)
-            .map_or(0, |thread| thread.inner);
-        Caller {
-            inner: (process, thread),
-        }
-    }
-
-    /// Where a name of this task begins.
-    fn start(&mut self, asked: &Asked, name: &Name) -> sys::Result<Start> {
-        let caller = self.caller(asked);
-        let root = if asked.home {
-            Rc::clone(&self.root)
-        } else {
-            self.foreign_root(asked)?
-        };
-        let dir = match name.dir {
-            _ if name.is_absolute() => Rc::clone(&root),
-            None => self.cwd(asked)?,
-            Some(fd) => Rc::new(resolve::hold(self.descriptor(asked, fd)?)?),
-        };
-        Ok(Start {
-            dir,
-            root,
-            caller,
-            scoped: !asked.home,
-        })
-    }
-
-    /// The object behind a task's descriptor.
-    fn descriptor(&mut self, asked: &Asked, fd: i32) -> sys::Result<OwnedFd> {
-        if fd < 0 {
-            return Err(Errno(libc::EBADF));
-        }
-        if let Some(process) = self.tasks.process(asked.pid) {
-            match sys::pidfd_getfd(process.pidfd.as_fd(), fd) {
-                Err(Errno(libc::EBADF)) => return Err(Errno(libc::EBADF)),
-                Err(_) => {}
-                Ok(fd) => return Ok(fd),
-            }
-        }
-        // The first thread has ended before the others, or the task may not be looked into that way.
-        let path = format!("{}/fd/{fd}", asked.who.tid);
-        let path = std::ffi::CString::new(path).map_err(|_| Errno(libc::EBADF))?;
-        sys::openat(self.tasks.proc(), &path, libc::O_PATH, 0).map_err(|_| Errno(libc::EBADF))
-    }
-
-    fn foreign_root(&mut self, asked: &Asked) -> sys::Result<Rc<Held>> {
-        let path = std::ffi::CString::new(format!("{}/root", asked.who.tid))
-            .map_err(|_| Errno(libc::ENOENT))?;
-        Ok(Rc::new(resolve::hold(sys::openat(
-            self.tasks.proc(),
-            &path,
-            libc::O_PATH | libc::O_DIRECTORY,
-            0,
-        )?)?))
-    }
-
-    /// The task's working directory, asked for once a call.
-    fn cwd(&mut self, asked: &Asked) -> sys::Result<Rc<Held>> {
-        match &self.last_cwd {
-            Some((id, held)) if *id == asked.id => Ok(Rc::clone(held)),
-            _ => {
-                let held = self.present_cwd(asked)?;
-                self.last_cwd = Some((asked.id, Rc::clone(&held)));
-                Ok(held)
-            }
-        }
-    }
-
-    /// The task's working directory. Asking whether it is still the same costs a third of asking for it.
-    fn present_cwd(&mut self, asked: &Asked) -> sys::Result<Rc<Held>> {
-        let path = cwd_path(asked.who.tid);
-        let epoch = self.epoch;
-        if let Some((held, since)) = self
-            .tasks
-            .process(asked.pid)
-            .and_then(|process| process.cwd.as_ref())
-            && *since == epoch
-            && sys::statx(self.tasks.proc(), &path, 0)?.same(&held.seen)
-        {
-            return Ok(Rc::clone(held));
-        }
-        let fd = sys::openat(
-            self.tasks.proc(),
-            &path,
-            libc::O_PATH | libc::O_DIRECTORY,
-            0,
-        )?;
-        let held = Rc::new(resolve::hold(fd)?);
-        if let Some(process) = self.tasks.process_mut(asked.pid) {
-            process.cwd = Some((Rc::clone(&held), epoch));
-        }
-        Ok(held)
-    }
-
-    fn place(&mut self, asked: &Asked, name: &Name) -> sys::Result<Place> {
-        if name.bytes().is_empty() {
-            return Err(Errno(libc::ENOENT));
-        }
-        let start = self.start(asked, name)?;
-        resolve::place(&start, name)
-    }
-
-    /// The object a name means; an empty name with AT_EMPTY_PATH means what the descriptor holds.
-    fn object(&mut self, asked: &Asked, name: &Name, flags: i32) -> sys::Result<Object> {
-        if name.bytes().is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            let fd = match name.dir {
-                Some(fd) => self.descriptor(asked, fd)?,
-                None => sys::duplicate(self.cwd(asked)?.fd.as_fd())?,
-            };
-            let seen = sys::stat_fd(fd.as_fd())?;
-            let name = resolve::name_of(fd.as_fd())?;
-            return Ok(Object { fd, seen, name });
-        }
-        if name.bytes().is_empty() {
-            return Err(Errno(libc::ENOENT));
-        }
-        let start = self.start(asked, name)?;
-        resolve::object(&start, name, flags & libc::AT_SYMLINK_NOFOLLOW == 0)
-    }
-
-    /// A name for the event of a call that could not be resolved.
-    fn as_given(&mut self, asked: &Asked, name: &Name) -> Option<Vec<u8>> {
-        let start = self.start(asked, name).ok()?;
-        Some(resolve::as_given(&start, &name.path))
-    }
-
     /// Whether a performed call would copy up a file so large that everybody would have to wait.
     fn copies_up(&self, path: &[u8], seen: &sys::Seen) -> bool {
         seen.kind() == effigy_journal::Kind::File
@@ -614,12 +488,4 @@ fn outcome(result: sys::Result<()>) -> Outcome {
         Ok(()) => Outcome::Ok,
         Err(Errno(errno)) => Outcome::Errno(errno),
     }
-}
-
-fn cwd_path(tid: u32) -> std::ffi::CString {
-    use std::io::Write as _;
-    let mut path = Vec::with_capacity(16);
-    // Writing into a Vec cannot fail.
-    let _done = write!(path, "{tid}/cwd");
-    std::ffi::CString::new(path).unwrap_or_default()
 }
