@@ -49,7 +49,7 @@ fn carry_plan_out(
     plan: Plan,
     session: &mut Session,
     selection: &Selection,
-    options: &Options<'_>,
+    options: &Options,
     quiet: bool,
 ) -> anyhow::Result<()> {
     if !quiet {
