@@ -44,7 +44,7 @@ enum Outcome {
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     refuse_directories_as_streams()?;
     let store = store::open(&args.store)?;
-    refusal::check_store(&store)?;
+    refusal::check_store(&store, args.options.quiet)?;
     let cwd = env::current_dir().map_err(|error| {
         Failure::new(format!("cannot find the working directory: {error}"))
             .hint("cd to one that exists")

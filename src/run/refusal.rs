@@ -5,11 +5,25 @@ use effigy_semisolate::features::capabilities;
 use effigy_semisolate::{ExecError, StartError};
 
 use crate::failure::Failure;
+use crate::render::name::escaped;
+use crate::render::quantity::size;
 
-/// Refuses a store in which a layer cannot be kept, before anything is made in it.
-pub(crate) fn check_store(store: &Store) -> anyhow::Result<()> {
+/// Less than this and a command may well fail for want of room.
+const LITTLE: u64 = 256 << 20;
+
+/// Refuses a store in which a layer cannot be kept, before anything is made in it, and says when there is little room.
+pub(crate) fn check_store(store: &Store, quiet: bool) -> anyhow::Result<()> {
     match store.probe() {
-        Ok(_) => Ok(()),
+        Ok(capacity) => {
+            if capacity.free_bytes < LITTLE && !quiet {
+                let (free, dir) = (size(capacity.free_bytes), escaped(store.dir()));
+                eprintln!("effigy: only {free} free for what the command writes, in {dir}");
+                eprintln!(
+                    "  hint: effigy gc and effigy discard make room; --store DIR chooses another place"
+                );
+            }
+            Ok(())
+        }
         Err(error) => {
             let remedy = error.remedy();
             Err(Failure::from_error(error).hint(remedy).into())
