@@ -92,7 +92,8 @@ fn move_entry(
     }
     let several = seen.kind() != Kind::Directory && seen.stat.nlink > 1;
     let key = (seen.stat.dev, seen.stat.ino);
-    if several && let Some((dir, name)) = links.get(&key) {
+    // The last of several names may be the only one that is left.
+    if let Some((dir, name)) = links.get(&key).filter(|_| seen.kind() != Kind::Directory) {
         sys::linkat(dir.as_fd(), name, to.0, to.1, 0)?;
         return sys::unlinkat(from.0, from.1, 0);
     }
@@ -142,7 +143,10 @@ fn move_directory(
             )
         })?;
     }
-    sys::mkdirat(to.0, to.1, 0o700)?;
+    if let Err(errno) = sys::mkdirat(to.0, to.1, 0o700) {
+        let _mode = sys::chmod(sys::CWD, &by_descriptor(old.as_fd(), b""), seen.stat.mode);
+        return Err(errno);
+    }
     let new = sys::openat(
         to.0,
         to.1,
@@ -387,6 +391,7 @@ mod tests {
         let old = scratch.path().join("old");
         fs::create_dir_all(old.join("a")).unwrap();
         fs::write(old.join("f"), "x").unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o555)).unwrap();
         // The new name is taken: nothing may have moved.
         fs::create_dir(scratch.path().join("new")).unwrap();
         let dir = open(scratch.path());
@@ -400,5 +405,6 @@ mod tests {
         );
         assert_eq!(moved, Err(Errno(libc::EEXIST)));
         assert!(old.join("a").exists() && old.join("f").exists());
+        assert_eq!(fs::metadata(&old).unwrap().mode() & 0o777, 0o555);
     }
 }

@@ -314,11 +314,16 @@ impl Supervisor {
             return Ok(());
         }
         let mut result = sys::renameat2(a.fd(), &a.last, b.fd(), &b.last, flags);
-        if let (Err(Errno(libc::EXDEV)), Some(source)) = (result, &source)
-            && self.closes_gap(&old, &new, source, flags)
+        if result == Err(Errno(libc::EXDEV)) && self.closes_gap(&old, &new, source.as_ref(), flags)
         {
             self.take_umask(asked);
-            result = move_tree::carry_out(&a, &b, source, target.as_ref());
+            result = match &source {
+                Some(_) if flags & libc::RENAME_NOREPLACE != 0 && target.is_some() => {
+                    Err(Errno(libc::EEXIST))
+                }
+                Some(source) => move_tree::carry_out(&a, &b, source, target.as_ref()),
+                None => look(&a).map(drop),
+            };
         }
         self.answer(asked, result)?;
         self.recorder.confirm_seal(seal, result.is_ok());
@@ -358,13 +363,14 @@ impl Supervisor {
 
     /// Whether EXDEV is the overlay's doing and not the real filesystem's: a directory of the lower layer, or two covers that
     /// stand for parts of one mount.
-    fn closes_gap(&self, old: &[u8], new: &[u8], source: &Seen, flags: u32) -> bool {
+    fn closes_gap(&self, old: &[u8], new: &[u8], source: Option<&Seen>, flags: u32) -> bool {
         let (Some(a), Some(b)) = (self.covers.layer(old), self.covers.layer(new)) else {
             return false;
         };
+        let directory = source.is_some_and(|seen| seen.kind() == Kind::Directory);
         flags & !libc::RENAME_NOREPLACE == 0
             && (if a.number == b.number {
-                source.kind() == Kind::Directory
+                directory
             } else {
                 a.filesystem == b.filesystem
             })
