@@ -128,8 +128,8 @@ def goals(work, call, commit, figures):
             effigy, bare, strace, overlay = (median([s[name] for s in call[v]]) for v in variants)
             if name.startswith(("stat", "open for reading")):
                 goal(f"{name}: traced ÷ untraced", 1.05, effigy / bare)
-            else:
-                goal(f"{name}: added ÷ added by strace", 0.2, (effigy - bare) / (strace - overlay))
+            elif strace > overlay:
+                goal(f"{name}: added ÷ added by strace", 0.2, max(effigy - bare, 0) / (strace - overlay))
     for name, samples in commit.items():
         pair = lambda column, base, reach: goal(f"{name}: {column} ÷ {base}", reach, ratio(samples.get(column), samples.get(base)))
         if "all new" in name:
@@ -147,6 +147,10 @@ def goals(work, call, commit, figures):
     return "### Goals\n\nRatios of the medians.\n\n" + table(["what", "goal", "measured", "reached"], found)
 
 
+def busy(load):
+    return load > 0.3 * os.cpu_count()
+
+
 def machine(kind, uid, rounds, quick, load):
     """The machine, without its name."""
     release = re.match(r"[0-9.]+", os.uname().release).group().rstrip(".")
@@ -156,7 +160,7 @@ def machine(kind, uid, rounds, quick, load):
     text += f"; load {load:.1f} before the start.\n"
     if quick:
         text += "\n**A quick run: few rounds, fewer calls. It shows the order of magnitude, not the ratios.**\n"
-    if load > 0.3 * os.cpu_count():
+    if busy(load):
         text += "\n**The machine was busy with other things: take no figure from this run.**\n"
     return text
 
