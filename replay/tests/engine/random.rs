@@ -40,7 +40,8 @@ fn path(dice: &mut Dice) -> String {
 fn operation(dice: &mut Dice, number: usize, initial: bool) -> String {
     let (p, q) = (path(dice), path(dice));
     match dice.roll(if initial { 9 } else { 20 }) {
-        0 | 1 => format!("echo {number} >{p}"),
+        // Whoever writes to a fifo waits for a reader.
+        0 | 1 => format!("[ -p {p} ] || echo {number} >{p}"),
         2 | 3 => format!("mkdir -p {p}"),
         4 => format!("ln -s {number} {p}"),
         5 => format!(
@@ -50,7 +51,7 @@ fn operation(dice: &mut Dice, number: usize, initial: bool) -> String {
         6 => format!("mkfifo {p}"),
         7 => format!("setfattr -h -n user.n{} -v {number} {p}", dice.roll(2)),
         8 => format!("touch -h -d 2001-01-01T00:00:0{} {p}", dice.roll(9)),
-        9 => format!("echo {number} >>{p}"),
+        9 => format!("[ -p {p} ] || echo {number} >>{p}"),
         10 => format!("rm -f {p}"),
         11 => format!("rm -rf {p}"),
         12 => format!("rmdir {p}"),
@@ -59,7 +60,10 @@ fn operation(dice: &mut Dice, number: usize, initial: bool) -> String {
             "[ -d {p} ] || {{ echo {number} >{q}.new; ln {q}.new {q}2; mv -T {q}.new {q}3; }}"
         ),
         15 => format!("rm -rf {p}; mkdir {p}; echo {number} >{p}/n"),
-        16 => format!("truncate -s {} {p}", dice.pick(&["0", "1", "70000", "3"])),
+        16 => format!(
+            "[ -p {p} ] || truncate -s {} {p}",
+            dice.pick(&["0", "1", "70000", "3"])
+        ),
         17 => format!("cp -aT {p} {q}"),
         18 => format!("rm -rf {p}; echo {number} >{p}"),
         _ => format!("[ -f {p} ] && {{ cat {p} >{q}.t; mv -T {q}.t {p}; }}"),

@@ -158,8 +158,8 @@ pub(crate) fn is_root() -> bool {
 }
 
 pub(crate) fn sh(dir: &Path, script: &str) {
-    let output = Command::new("sh")
-        .args(["-c", &format!("set -e; umask 022; {script}")])
+    let output = Command::new("timeout")
+        .args(["60", "sh", "-c", &format!("set -e; umask 022; {script}")])
         .current_dir(dir)
         .output()
         .unwrap();
