@@ -81,6 +81,12 @@ impl Covers {
         path.first() == Some(&b'/') && self.find(path).is_some()
     }
 
+    /// Whether what is behind a descriptor lies outside every cover although its name does not say so: a task in a mount
+    /// namespace of its own may have mounted something there.
+    pub(crate) fn is_elsewhere(&self, fd: BorrowedFd<'_>) -> bool {
+        !self.everything && sys::fs_magic(fd) != Ok(libc::OVERLAYFS_SUPER_MAGIC)
+    }
+
     pub(crate) fn layer(&self, path: &[u8]) -> Option<&Layer> {
         self.layers.get(self.find(path)?.0)
     }

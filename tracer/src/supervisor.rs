@@ -226,7 +226,7 @@ impl Supervisor {
         };
         for tid in tids {
             self.thread_said(tid);
-            self.doubted.remove(&tid);
+            self.resolve_doubt(tid);
         }
         let who = Who {
             process: process.id,

@@ -37,7 +37,8 @@ impl Supervisor {
         let mut start = self.start(asked, at)?;
         let mut name = at.clone();
         for _ in 0..40 {
-            let place = resolve::place(&start, &name)?;
+            let mut place = resolve::place(&start, &name)?;
+            self.mark_elsewhere(asked, &mut place)?;
             match sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW) {
                 Err(Errno(libc::ENOENT)) => return Ok(Target::Missing(place.name(), place)),
                 Err(errno) => return Err(errno),

@@ -8,6 +8,9 @@ use crate::tasks::Held;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
+/// What the names of objects outside the covers begin with: no path does.
+const ELSEWHERE: &[u8] = b"elsewhere:";
+
 impl Supervisor {
     pub(super) fn caller(&self, asked: &Asked) -> Caller {
         let process = self
@@ -116,7 +119,9 @@ impl Supervisor {
             return Err(Errno(libc::ENOENT));
         }
         let start = self.start(asked, name)?;
-        resolve::place(&start, name)
+        let mut place = resolve::place(&start, name)?;
+        self.mark_elsewhere(asked, &mut place)?;
+        Ok(place)
     }
 
     /// The object a name means; an empty name with AT_EMPTY_PATH means what the descriptor holds.
@@ -134,7 +139,23 @@ impl Supervisor {
             return Err(Errno(libc::ENOENT));
         }
         let start = self.start(asked, name)?;
-        resolve::object(&start, name, flags & libc::AT_SYMLINK_NOFOLLOW == 0)
+        let mut object = resolve::object(&start, name, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
+        if !asked.home && self.covers.is_elsewhere(object.fd.as_fd()) {
+            object.name.splice(0..0, ELSEWHERE.iter().copied());
+        }
+        Ok(object)
+    }
+
+    /// Takes the name of a place outside the covers away, so that nothing there is taken for an effect.
+    pub(super) fn mark_elsewhere(&self, asked: &Asked, place: &mut Place) -> sys::Result<()> {
+        if !asked.home && self.covers.is_elsewhere(place.fd()) {
+            place.dir = Rc::new(Held {
+                fd: sys::duplicate(place.fd())?,
+                seen: place.dir.seen,
+                name: [ELSEWHERE, &place.dir.name].concat(),
+            });
+        }
+        Ok(())
     }
 
     /// A name for the event of a call that could not be resolved.
