@@ -54,12 +54,6 @@ impl Known {
     /// Paths that another session changed and put back count as unchanged when they were so before.
     fn restored(&mut self, plan: &PlanFile, time: Timestamp) {
         for step in &plan.steps {
-            for node in nodes(step).into_iter().flatten() {
-                if node.nlink > 1 && !node.is_dir() {
-                    let entry = self.inodes.entry((node.dev, node.ino)).or_insert(time);
-                    *entry = time.max(*entry);
-                }
-            }
             let Some(path) = step.target().and_then(|loc| absolute(plan, loc)) else {
                 continue;
             };
@@ -83,7 +77,15 @@ impl Known {
         let Some(plan) = ledger.plan()? else {
             return Ok(());
         };
+        // What was moved before it is named by where it was.
+        let mut moves: Vec<(PathBuf, PathBuf)> = Vec::new();
         for step in &plan.steps {
+            for node in nodes(step).into_iter().flatten() {
+                if node.nlink > 1 && !node.is_dir() {
+                    let entry = self.inodes.entry((node.dev, node.ino)).or_insert(time);
+                    *entry = time.max(*entry);
+                }
+            }
             let Some(path) = step.target().and_then(|loc| absolute(&plan, loc)) else {
                 continue;
             };
@@ -92,7 +94,9 @@ impl Known {
             }
             if let Step::Put(put) = step {
                 // What was moved from elsewhere in the real tree may be there again.
-                if let Some(from) = absolute(&plan, &put.hold).filter(|_| is_relocation(put)) {
+                if let Some(mut from) = absolute(&plan, &put.hold).filter(|_| is_relocation(put)) {
+                    from = before(&moves, from);
+                    moves.push((from.clone(), path.clone()));
                     raise(&mut self.paths, &from, time);
                     from.parent()
                         .into_iter()
@@ -114,6 +118,9 @@ impl Known {
                 && matches!(step, Step::Put(put) if put.copied && put.old.is_some_and(|old| old.is_dir()))
             {
                 raise(&mut self.trees, &path, time);
+            }
+            if undone && !moves.is_empty() {
+                raise(&mut self.paths, &before(&moves, path.clone()), time);
             }
             raise(&mut self.paths, &path, time);
         }
@@ -191,6 +198,18 @@ pub(crate) fn is_relocation(put: &Put) -> bool {
         .as_ref()
         .is_some_and(|new| new.source == Source::Move);
     moves && matches!(put.hold, Loc::Target(..))
+}
+
+/// Where what is at a path after these moves was before them.
+fn before(moves: &[(PathBuf, PathBuf)], path: PathBuf) -> PathBuf {
+    moves
+        .iter()
+        .rev()
+        .fold(path, |path, (old, new)| match path.strip_prefix(new) {
+            Ok(rest) if rest.as_os_str().is_empty() => old.clone(),
+            Ok(rest) => old.join(rest),
+            Err(_) => path,
+        })
 }
 
 fn raise(map: &mut HashMap<PathBuf, Timestamp>, path: &Path, time: Timestamp) {

@@ -4,7 +4,7 @@ use super::{Engine, Fail};
 use crate::copy;
 use crate::known::is_relocation;
 use crate::root::{Root, pin};
-use crate::step::{Made, Make, Step};
+use crate::step::{Loc, Made, Make, Source, Step};
 use crate::sys;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::io;
@@ -67,10 +67,48 @@ impl Engine<'_> {
         Ok(copied)
     }
 
+    /// Where what is at a place after all moves of the plan is before them.
+    pub(super) fn before_moves(&self, loc: &Loc) -> Loc {
+        let mut at = loc.clone();
+        for step in self.plan.steps.iter().rev() {
+            if let Step::Put(put) = step
+                && put
+                    .new
+                    .as_ref()
+                    .is_some_and(|new| new.source == Source::Move)
+                && let Some(rest) = below(&at, &put.target)
+            {
+                at = if rest.is_empty() {
+                    put.hold.clone()
+                } else {
+                    put.hold.join(&rest)
+                };
+            }
+        }
+        at
+    }
+
     /// Whether the plan moves things within the real tree, so that the paths of later steps may not be there yet.
     pub(super) fn relocates(&self) -> bool {
         let relocation = |step: &Step| matches!(step, Step::Put(put) if is_relocation(put));
         self.plan.steps.iter().any(relocation)
+    }
+}
+
+/// What is left of a place below another one.
+fn below(loc: &Loc, above: &Loc) -> Option<Vec<u8>> {
+    let (rest, same) = match (loc, above) {
+        (Loc::Target(n, loc), Loc::Target(m, above)) => {
+            (loc.strip_prefix(above.as_slice())?, n == m)
+        }
+        (Loc::Session(loc), Loc::Session(above)) => (loc.strip_prefix(above.as_slice())?, true),
+        _ => return None,
+    };
+    match rest.split_first() {
+        _ if !same => None,
+        None => Some(Vec::new()),
+        Some((b'/', rest)) => Some(rest.to_vec()),
+        Some(_) => None,
     }
 }
 

@@ -14,7 +14,7 @@ impl Engine<'_> {
     /// Keeps a copy of what is there now.
     pub(super) fn prepare_rewrite(&mut self, step: &Rewrite) -> Result<(), Fail> {
         let archive = Loc::Session(step.archive.clone());
-        self.copy(&step.target, &archive, false, true)?;
+        self.copy(&self.before_moves(&step.target), &archive, false, true)?;
         self.changed()
     }
 

@@ -100,6 +100,10 @@ impl Ground {
 
     /// Where a path lies.
     pub(super) fn loc(&self, path: &[u8]) -> Option<Loc> {
+        // Not a path of a tree: what waits in the session.
+        if let Some(rel) = path.strip_prefix(b"\0") {
+            return Some(Loc::Session(rel.to_vec()));
+        }
         for &index in &self.order {
             let (point, _) = &self.targets[index];
             if let Some(rest) = path.strip_prefix(point.as_slice()) {

@@ -38,6 +38,8 @@ pub(super) struct Lower<'a> {
     /// Paths that the moves have made free.
     vacated: HashSet<Vec<u8>>,
     placing: HashMap<Obj, relocate::Placing>,
+    /// What is parked until a directory above its new name is in place.
+    waiting: Vec<Obj>,
     /// New directories into which something real is moved.
     shallow: HashSet<Obj>,
     /// Where a file can be linked from while copies are prepared.
@@ -77,6 +79,7 @@ impl<'a> Lower<'a> {
             moves: Vec::new(),
             vacated: HashSet::new(),
             placing: HashMap::new(),
+            waiting: Vec::new(),
             shallow: HashSet::new(),
             sources: HashMap::new(),
             opened: HashSet::new(),

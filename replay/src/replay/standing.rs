@@ -1,9 +1,9 @@
 //! Where earlier applies of the session have left what was there before it.
 
-use crate::known::{absolute, is_relocation};
-use crate::ledger::{Ledger, Stage};
+use crate::known::absolute;
+use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
-use crate::step::Step;
+use crate::step::{Loc, Source, Step};
 use effigy_journal::Session;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -18,6 +18,8 @@ pub(super) struct Standing {
     /// What was moved within the real tree, and when.
     moves: Vec<(usize, PathBuf, PathBuf)>,
     placed: HashSet<PathBuf>,
+    /// Directories that a commit has put something of the layers in.
+    merged: HashSet<PathBuf>,
 }
 
 impl Standing {
@@ -31,24 +33,26 @@ impl Standing {
             let Some(plan) = ledger.plan()? else { continue };
             for step in &plan.steps {
                 let Step::Put(put) = step else { continue };
-                let Some(target) = absolute(&plan, &put.target) else {
-                    continue;
-                };
+                let target = key(&plan, &put.target);
                 time += 1;
                 if put.old.is_some() {
                     standing.gone.insert(target.clone(), time);
                 }
-                match (&put.new, absolute(&plan, &put.hold)) {
-                    (Some(_), Some(from)) if is_relocation(put) => {
-                        standing.moves.push((time, from, target));
-                    }
-                    (Some(_), _) => {
-                        standing.placed.insert(target);
-                    }
-                    (None, _) => {
-                        standing.placed.remove(&target);
-                    }
+                let Some(new) = &put.new else {
+                    standing.placed.remove(&target);
+                    continue;
+                };
+                let layer = matches!(&put.hold, Loc::Session(rel) if rel.starts_with(b"layers/"));
+                if new.source == Source::Move && !layer {
+                    let from = key(&plan, &put.hold);
+                    standing.moves.push((time, from, target));
+                    continue;
                 }
+                if layer || matches!(new.source, Source::Copy(_)) {
+                    let parent = target.parent().map(Path::to_owned);
+                    standing.merged.extend(parent);
+                }
+                standing.placed.insert(target);
             }
         }
         Ok(standing)
@@ -90,8 +94,21 @@ impl Standing {
         }
     }
 
+    /// Whether a directory is the new one of a commit although it has the inode of the old one.
+    pub(super) fn is_merged(&self, path: &Path) -> bool {
+        self.merged.contains(path)
+    }
+
     /// Whether an apply has put something at this very path, or above it.
     pub(super) fn has_placed(&self, path: &Path) -> bool {
         !self.placed.is_empty() && path.ancestors().any(|p| self.placed.contains(p))
     }
+}
+
+/// The path of a place; what waits in the session has one that no tree has.
+fn key(plan: &PlanFile, loc: &Loc) -> PathBuf {
+    absolute(plan, loc).unwrap_or_else(|| {
+        let aside = [b"\0", loc.rel()].concat();
+        PathBuf::from(OsStr::from_bytes(&aside))
+    })
 }

@@ -78,7 +78,8 @@ impl Lower<'_> {
             return Ok(Some((false, None)));
         };
         let initial = self.view.loaded.model.entry(slot).initial;
-        let initial = initial.filter(|_| self.was_at(slot).as_deref() == Some(now));
+        let merged = real.is_dir() && self.standing.is_merged(&self.ground.shown(now));
+        let initial = initial.filter(|_| !merged && self.was_at(slot).as_deref() == Some(now));
         if let Some(initial) = initial {
             let may = self.may_go(initial, fin, now, &real)?;
             return Ok(may.then_some((true, Some(real))));
@@ -104,7 +105,8 @@ impl Lower<'_> {
         let (Some(real), Some(now)) = (real, now) else {
             return self.put_new(obj, fin, now, None);
         };
-        let replaces = initial.is_some() && self.was_at(slot).as_deref() == Some(now);
+        let merged = real.is_dir() && self.standing.is_merged(&self.ground.shown(now));
+        let replaces = initial.is_some() && !merged && self.was_at(slot).as_deref() == Some(now);
         let settled = self.is_settled(obj) && !self.ground.is_foreign(now, &real, None);
         if !replaces && self.is_equal(obj, now, &real)? {
             return self.already(obj, fin, now, real);
@@ -321,7 +323,7 @@ impl Lower<'_> {
     }
 
     /// A name that nobody else uses, in the nearest directory that stands and stays where it is.
-    pub(super) fn temporary(&mut self, path: &[u8]) -> Done<Loc> {
+    pub(super) fn temporary_path(&mut self, path: &[u8]) -> Done<Vec<u8>> {
         let id = &self.view.session.record.id;
         let name = format!(".effigy-{id}-{}-{}", self.number, self.kept);
         let mut at = parent(path).to_vec();
@@ -333,9 +335,13 @@ impl Lower<'_> {
             }
             at.truncate(parent(&at).len());
         }
-        let path = join(&at, name.as_bytes());
+        Ok(join(&at, name.as_bytes()))
+    }
+
+    fn temporary(&mut self, path: &[u8]) -> Done<Loc> {
+        let path = self.temporary_path(path)?;
         let loc = self.ground.loc(&path);
-        Ok(loc.unwrap_or(Loc::Target(0, name.into_bytes())))
+        Ok(loc.unwrap_or(Loc::Target(0, path)))
     }
 
     /// Whether something can be made, replaced or removed in this directory. One that its owner has locked is opened.

@@ -17,7 +17,36 @@ impl Lower<'_> {
         for obj in self.moved() {
             self.place(obj)?;
         }
+        // What has waited for a directory above it.
+        for obj in std::mem::take(&mut self.waiting) {
+            let Some(slot) = self.home(obj) else { continue };
+            let Some(now) = self.now(obj) else { continue };
+            let (Some(fin), Ok(Some(node))) = (self.final_path(slot), self.ground.find(&now))
+            else {
+                continue;
+            };
+            self.place_parents(slot.dir)?;
+            if let Some(old) = self.make_free(slot, &fin)? {
+                self.put_moved(obj, slot, &now, node, old)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Whether a directory above the new name is itself still on its way.
+    fn is_above_moving(&self, dir: Obj) -> bool {
+        let mut at = dir;
+        while let Some(slot) = self.home(at).filter(|_| at != ROOT) {
+            let moving = matches!(
+                self.placing.get(&at),
+                Some(Placing::Visiting | Placing::Parked(_))
+            );
+            if moving {
+                return true;
+            }
+            at = slot.dir;
+        }
+        false
     }
 
     fn moved(&self) -> Vec<Obj> {
@@ -77,6 +106,13 @@ impl Lower<'_> {
         }
         self.placing.insert(obj, Placing::Visiting);
         self.place_parents(slot.dir)?;
+        if self.is_above_moving(slot.dir) {
+            if !matches!(self.placing.get(&obj), Some(Placing::Parked(_))) {
+                self.park(obj)?;
+            }
+            self.waiting.push(obj);
+            return Ok(());
+        }
         match self.make_free(slot, &fin)? {
             Some(old) => self.put_moved(obj, slot, &now, node, old),
             None => {
@@ -226,11 +262,15 @@ impl Lower<'_> {
         }
         let near = self.ground.nearest(&now)?;
         let target = self.next_archive();
-        let target = match near {
-            Some((_, dir)) if dir.movable => target,
-            _ => self.temporary(&now)?,
+        let aside = match near {
+            Some((_, dir)) if dir.movable => [b"\0", target.rel()].concat(),
+            _ => self.temporary_path(&now)?,
+        };
+        let Some(target) = self.ground.loc(&aside) else {
+            return Ok(());
         };
         self.placing.insert(obj, Placing::Parked(target.clone()));
+        self.moves.push((self.position(&now), aside));
         self.vacated.insert(now);
         self.push_move(
             Put {
