@@ -151,7 +151,7 @@ def busy(load):
     return load > 0.3 * os.cpu_count()
 
 
-def machine(kind, uid, rounds, quick, load):
+def machine(kind, uid, rounds, quick, cpu, load):
     """The machine, without its name."""
     release = re.match(r"[0-9.]+", os.uname().release).group().rstrip(".")
     user = "root" if uid == 0 else "an ordinary user"
@@ -160,8 +160,10 @@ def machine(kind, uid, rounds, quick, load):
     text += f"; load {load:.1f} before the start.\n"
     if quick:
         text += "\n**A quick run: few rounds, fewer calls. It shows the order of magnitude, not the ratios.**\n"
+    if cpu:
+        text += "\n**Works and commits: seconds of CPU time of all processes together, without waiting for the disk.**\n"
     if busy(load):
-        text += "\n**The machine was busy with other things: take no figure from this run.**\n"
+        text += "\n**The machine was busy with other things: take no elapsed time from this run.**\n"
     return text
 
 

@@ -25,8 +25,8 @@ OVERLAY = """mount -t overlay -o "$O,lowerdir=$PWD,upperdir=$L/upper,workdir=$L/
 class Bench:
     """The programs and data of a comparison, in one scratch filesystem."""
 
-    def __init__(self, scratch, effigy, work):
-        self.scratch = scratch
+    def __init__(self, scratch, effigy, work, cpu):
+        self.scratch, self.cpu = scratch, cpu
         self.data = scratch.fresh("data")
         for name in ("bin", "home", "store"):
             scratch.fresh(name)
@@ -56,7 +56,7 @@ class Bench:
 
     def timed(self, *argv, cwd, env=None):
         os.chdir(cwd)
-        return run(list(argv), env or self.env, self.output)
+        return run(list(argv), env or self.env, self.output, self.cpu)
 
     def clear(self, variant):
         """Leaves nothing of a run behind."""
