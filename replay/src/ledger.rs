@@ -271,7 +271,7 @@ fn is_inside(step: &Step, targets: usize) -> bool {
         | Step::Transparent { at, .. } => rel(at),
         Step::Put(put) => {
             let source = put.new.as_ref().is_none_or(|new| match &new.source {
-                Source::Move | Source::Directory(_) | Source::Made => true,
+                Source::Move | Source::Directory(_) | Source::Made | Source::Changed => true,
                 Source::Copy(from) => rel(from),
                 Source::Link(from) => loc(from),
             });

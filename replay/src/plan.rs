@@ -147,7 +147,7 @@ fn words(step: &Step, back: bool) -> Option<String> {
                 Some(Source::Copy(_)) => "copy",
                 Some(Source::Link(_)) => "link",
                 Some(Source::Directory(_)) => "make",
-                Some(Source::Made) => "write",
+                Some(Source::Made | Source::Changed) => "write",
                 _ => "move",
             };
             match (&put.old, &put.new, back) {

@@ -47,6 +47,8 @@ pub(crate) enum Source {
     Link(Loc),
     /// It was made at the hold by the [`Make`] steps before.
     Made,
+    /// The same; it is the old thing with other content.
+    Changed,
 }
 
 /// What is put at a path.

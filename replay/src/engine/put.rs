@@ -31,7 +31,7 @@ impl Engine<'_> {
         let Some(new) = &put.new else { return Ok(()) };
         match &new.source {
             Source::Move => return Ok(()),
-            Source::Made => {}
+            Source::Made | Source::Changed => {}
             Source::Copy(from) => self.copy(&Loc::Session(from.clone()), &put.hold, true, false)?,
             Source::Directory(meta) => {
                 let (root, rel) = self.place(&put.hold)?;

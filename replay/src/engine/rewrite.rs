@@ -30,7 +30,11 @@ impl Engine<'_> {
 
     /// Writes the old content back, unless the file was never touched. A torn write looks like neither.
     pub(super) fn rewrite_back(&mut self, step: &Rewrite) -> Result<(), Fail> {
-        let pinned = self.rewrite_pinned(step)?;
+        let pinned = match self.rewrite_pinned(step) {
+            // It has not come here yet, so nothing was written.
+            Err(Fail::Raced(_)) if self.relocates() => return Ok(()),
+            other => other?,
+        };
         let untouched =
             stamp(&pinned.node) == stamp(&step.old) && pinned.node.ctime == step.old.ctime;
         let archive = Loc::Session(step.archive.clone());

@@ -332,7 +332,7 @@ impl<'a> Lower<'a> {
         let before = self.meta_at(&at, &real);
         let mut after = self.view.changed(&self.ground, obj, &before, &real);
         let foreign = self.is_foreign(obj, now, &real);
-        if content && self.ground.is_own(now, &real) {
+        if content && !self.view.is_exact(&self.ground, obj) && self.ground.is_own(now, &real) {
             after.forgive_set_id(&before);
         }
         if target.rel().is_empty() {

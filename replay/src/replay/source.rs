@@ -70,6 +70,11 @@ impl<'a> View<'a> {
         self.wanted.states.get(&obj)
     }
 
+    /// Whether the layers tell what the attributes of an object are to be.
+    pub(super) fn is_exact(&self, ground: &Ground, obj: Obj) -> bool {
+        self.is_complete(obj) && self.layer(ground, obj).is_some()
+    }
+
     fn is_complete(&self, obj: Obj) -> bool {
         self.wanted.is_complete(self.loaded, obj)
     }

@@ -34,6 +34,13 @@ impl Standing {
             for step in &plan.steps {
                 let Step::Put(put) = step else { continue };
                 let target = key(&plan, &put.target);
+                let changed = put
+                    .new
+                    .as_ref()
+                    .is_some_and(|new| new.source == Source::Changed);
+                if changed {
+                    continue;
+                }
                 time += 1;
                 if put.old.is_some() {
                     standing.gone.insert(target.clone(), time);

@@ -36,7 +36,7 @@ impl Lower<'_> {
             return Ok(());
         };
         self.push_make(&put.hold, Made::Link(source), None);
-        self.push_new(put, node, false);
+        self.push_new(put, Source::Made, node, false);
         Ok(())
     }
 
@@ -45,8 +45,7 @@ impl Lower<'_> {
         self.main.push(Step::Make(Make { at, made, meta }));
     }
 
-    fn push_new(&mut self, put: Put, node: Node, tree: bool) {
-        let source = Source::Made;
+    fn push_new(&mut self, put: Put, source: Source, node: Node, tree: bool) {
         let new = Some(New { source, node, tree });
         self.main.push(Step::Put(Put { new, ..put }));
     }
@@ -166,7 +165,7 @@ impl Lower<'_> {
             let before = self.meta_at(&loc, &real);
             let mut after = self.view.changed(&self.ground, obj, &before, &real);
             let own = self.ground.is_own(now, &real);
-            if own {
+            if own && !self.view.is_exact(&self.ground, obj) {
                 after.forgive_set_id(&before);
             }
             if after.mtime == before.mtime || !own {
@@ -246,7 +245,7 @@ impl Lower<'_> {
         } else {
             node.rdev = self.device(obj).1;
         }
-        self.push_new(put, node, tree);
+        self.push_new(put, Source::Made, node, tree);
         Ok(())
     }
 
@@ -269,7 +268,11 @@ impl Lower<'_> {
             ..self.nominal(obj, &meta, size)
         };
         self.make_file(obj, &put.hold, meta, bytes);
-        self.push_new(put, node, false);
+        let source = match self.born(obj) {
+            Born::Real(_) if old.is_some() => Source::Changed,
+            _ => Source::Made,
+        };
+        self.push_new(put, source, node, false);
         Ok(())
     }
 
