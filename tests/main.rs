@@ -1,0 +1,24 @@
+//! End-to-end tests of the built `effigy`: one binary, every test with a directory, a home and a store of its own and a cleared
+//! environment, as root and as an ordinary user where the test itself runs as root.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test shows what it saw as well as it can"
+)]
+
+mod harness;
+mod trees;
+
+mod confinement;
+mod conflicts;
+mod effects;
+mod fidelity;
+mod held_back;
+mod killed;
+mod programs;
+mod sessions;
+mod status;
+mod store;
+mod surroundings;
+mod terminal;
+mod views;

@@ -1,0 +1,184 @@
+//! On a terminal: the question at the end of a run, job control, and programs that take the whole screen.
+
+use crate::harness::{Done, Scene, as_everyone, has};
+
+const DRIVE: &str = include_str!("terminal/drive.py");
+
+/// Runs a command on a terminal of its own and goes through the steps: `e:` a text to wait for, `s:` what is typed, `w:` the new size.
+fn talk(scene: &Scene, argv: &[&str], steps: &[&str]) -> Done {
+    let quoted = |text: &str| {
+        let escaped: String = text
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || c == ' ' {
+                    c.to_string()
+                } else {
+                    format!("\\u{:04x}", u32::from(c))
+                }
+            })
+            .collect();
+        format!("\"{escaped}\"")
+    };
+    let step = |step: &&str| match step.split_once(':') {
+        Some(("e", text)) => format!("[\"expect\", {}]", quoted(text)),
+        Some(("s", text)) => format!("[\"send\", {}]", quoted(text)),
+        Some(("w", size)) => format!("[\"size\", {size}]"),
+        _ => panic!("{step} is no step"),
+    };
+    let steps = format!(
+        "[{}]",
+        steps.iter().map(step).collect::<Vec<_>>().join(", ")
+    );
+    let driver = scene.dir().join("drive.py");
+    std::fs::write(&driver, DRIVE).expect("write the driver");
+    scene
+        .bare(&["python3"])
+        .arg(&driver)
+        .arg(&steps)
+        .args(argv)
+        .env("EFFIGY", scene.program())
+        .env("TERM", "xterm")
+        .run()
+}
+
+/// `effigy` with these arguments, on a terminal.
+fn talk_to_effigy(scene: &Scene, arguments: &[&str], steps: &[&str]) -> Done {
+    let program = scene.program().display().to_string();
+    let argv: Vec<&str> = std::iter::once(program.as_str())
+        .chain(arguments.iter().copied())
+        .collect();
+    talk(scene, &argv, steps)
+}
+
+as_everyone! {
+    fn the_question_is_asked_and_yes_commits(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let done = talk_to_effigy(scene, &["run", "--", "sh", "-c", "echo x >f; exit 3"], &["e:work/f", "e:commit.*discard", "s:y\n"]);
+        assert_eq!(scene.sh("cat f").run().text(), "x\n", "{done}");
+        done.must_exit(3);
+    }
+
+    fn no_keeps_and_x_discards(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        talk_to_effigy(scene, &["run", "-s", "kept", "--", "sh", "-c", "echo x >f"], &["e:discard", "s:n\n"]).must_succeed();
+        talk_to_effigy(scene, &["run", "-s", "dropped", "--", "sh", "-c", "echo x >f"], &["e:discard", "s:what\n", "e:discard", "s:x\n"]).must_succeed();
+        // The end of input keeps the session too.
+        talk_to_effigy(scene, &["run", "-s", "ended", "--", "sh", "-c", "echo x >f"], &["e:discard", "s:\u{4}"]).must_succeed();
+        let listed = scene.effigy(&["ls", "--json"]).run().must_succeed().text();
+        assert!(listed.contains("\"kept\"") && listed.contains("\"ended\"") && !listed.contains("\"dropped\""), "{listed}");
+        assert_eq!(scene.sh("ls").run().text(), "");
+    }
+
+    fn the_diff_is_shown_and_the_question_asked_again(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        scene.sh("echo v1 >f").run().must_succeed();
+        let job = |pager: &str| format!("PAGER={pager} exec \"$EFFIGY\" run -- sh -c 'echo v2 >f'");
+        talk(scene, &["sh", "-c", &job("cat")], &["e:discard", "s:d\n", "e:[+]v2", "e:discard", "s:y\n"]).must_succeed();
+        assert_eq!(scene.sh("cat f").run().text(), "v2\n");
+    }
+
+    fn control_characters_in_names_are_escaped(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let done = talk_to_effigy(scene, &["run", "--", "sh", "-c", ": >\"$(printf 'a\\033[2Jb\\nc')\""], &["e:work/a", "e:discard", "s:n\n"]).must_succeed();
+        assert!(!done.stdout.windows(4).any(|bytes| bytes == b"\x1b[2J"), "{done}");
+    }
+
+    fn the_terminal_is_the_real_one(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let outside = talk(scene, &["sh", "-c", "tty; test -t 0 && echo is one; stty size; test -e \"$(tty)\" && echo there; stat -c %t $(tty)"], &[]).must_succeed();
+        let inside = talk_to_effigy(scene, &["run", "-q", "-n", "--", "sh", "-c", "tty; test -t 0 && echo is one; stty size; test -e \"$(tty)\" && echo there; stat -c %t $(tty)"], &[]).must_succeed();
+        let plain = |done: &Done| done.text().lines().map(|line| line.trim_end_matches(|c: char| c.is_ascii_digit() || c == '\r').to_owned()).collect::<Vec<_>>();
+        assert_eq!(plain(&inside), plain(&outside), "{inside}\n{outside}");
+        talk_to_effigy(scene, &["run", "-q", "-n", "--", "sh", "-c", "echo to-the-terminal >/dev/tty; read line </dev/tty; echo got $line"], &["e:to-the-terminal", "s:word\n", "e:got word"]).must_succeed();
+    }
+
+    fn new_terminals_can_be_had_inside(scene: &Scene) {
+        if !has(scene, "script") {
+            return;
+        }
+        let done = scene.effigy(&["run", "-q", "-n", "--", "script", "-qec", "tty; test -t 1 && echo is one", "/dev/null"]).run().must_succeed();
+        assert!(done.text().contains("/dev/pts/") && done.text().contains("is one"), "{done}");
+    }
+
+    fn the_size_of_the_window_is_followed(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let script = "trap 'echo now $(stty size)' WINCH; echo first $(stty size); while :; do read line && exit 0; done";
+        talk_to_effigy(scene, &["run", "-q", "-n", "--", "bash", "-c", script], &["e:first 24 80", "w:40, 120", "e:now 40 120", "s:\n", "s:\n"]);
+    }
+
+    fn control_c_ends_the_command_not_effigy(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        talk_to_effigy(scene, &["run", "-n", "-s", "s", "--", "sh", "-c", ": >f; echo ready; read line"], &["e:ready", "s:\u{3}"]).must_exit(130);
+        assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
+        talk_to_effigy(scene, &["run", "-n", "-s", "t", "--", "sh", "-c", "trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.1; done"], &["e:ready", "s:\u{3}", "e:caught"]).must_exit(5);
+        talk_to_effigy(scene, &["run", "-n", "-s", "u", "--", "sh", "-c", "trap 'exit 6' QUIT; echo ready; while :; do sleep 0.1; done"], &["e:ready", "s:\u{1c}"]).must_exit(6);
+    }
+
+    fn jobs_are_stopped_and_continued(scene: &Scene) {
+        if !has(scene, "python3") || !has(scene, "bash") {
+            return;
+        }
+        let done = talk(
+            scene,
+            &["bash", "--norc", "--noprofile", "-i"],
+            &[
+                "s:PS1='> '\n", "s:\"$EFFIGY\" run -n -s s -- sh -c 'echo rea''dy; read line; echo got $line >f'; echo status $?\n", "e:ready", "s:\u{1a}", "e:Stopped",
+                "s:jobs\n", "e:Stopped", "s:fg\n", "e:run -n", "s:word\n", "s:wait; echo al''l done\n", "e:all done", "s:exit\n",
+            ],
+        );
+        done.must_succeed();
+        scene.commit("s");
+        assert_eq!(scene.sh("cat f").run().text(), "got word\n");
+    }
+
+    fn a_job_in_the_background_goes_on(scene: &Scene) {
+        if !has(scene, "python3") || !has(scene, "bash") {
+            return;
+        }
+        talk(
+            scene,
+            &["bash", "--norc", "--noprofile", "-i"],
+            &["s:PS1='> '\n", "s:\"$EFFIGY\" run -n -s s -- sh -c ': >f' & wait $!; echo sta''tus $?\n", "e:status 0", "s:exit\n"],
+        )
+        .must_succeed();
+        assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
+    }
+
+    fn an_interactive_shell_inside(scene: &Scene) {
+        if !has(scene, "python3") || !has(scene, "bash") {
+            return;
+        }
+        let done = talk(
+            scene,
+            &["sh", "-c", "SHELL=$(command -v bash) exec \"$EFFIGY\" shell -n -s s"],
+            &["s:unset HISTFILE; PS1='in''side '\n", "e:inside ", "s:echo x >f; (echo run''ning; exec sleep 3004)\n", "e:running", "s:\u{1a}", "e:Stopped", "s:jobs; kill %1; ls\n", "e:f\r\n", "s:exit 4\n", "s:exit 4\n"],
+        );
+        assert_eq!(scene.summary("s"), ["A @/area/work/f"], "{done}");
+        assert!(!done.text().contains("no job control"), "{done}");
+        done.must_exit(4);
+    }
+
+    fn vi_edits_a_file(scene: &Scene) {
+        if !has(scene, "python3") || !has(scene, "vi") {
+            return;
+        }
+        scene.sh("echo first >f").run().must_succeed();
+        talk_to_effigy(scene, &["run", "-n", "-s", "s", "--", "vi", "-u", "NONE", "f"], &["e:first", "s:osecond\u{1b}", "e:second", "s::wq\r"]).must_succeed();
+        scene.commit_only("s", "f");
+        assert_eq!(scene.sh("cat f").run().text(), "first\nsecond\n");
+    }
+}
