@@ -234,6 +234,13 @@ impl<'a> Engine<'a> {
     /// Makes all copies, then brings everything to disk.
     pub(crate) fn prepare(&mut self) -> Result<(), Fail> {
         let plan = self.plan;
+        // Directories of the layer that their owner has locked are opened before anything is read from them.
+        let opens = |step: &&Step| matches!(step, Step::Meta(meta) if meta.aid && matches!(meta.target, Loc::Session(_)));
+        for step in plan.steps.iter().take_while(opens) {
+            if let Step::Meta(meta) = step {
+                self.meta_forward(meta)?;
+            }
+        }
         for (index, step) in plan.steps.iter().enumerate() {
             match step {
                 Step::Put(put) => self.prepare_put(index, put)?,
@@ -275,6 +282,22 @@ impl<'a> Engine<'a> {
         for step in &plan.steps {
             if let Step::Rewrite(rewrite) = step {
                 self.rewrite_forward(rewrite)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the attributes that were set last: they may have locked directories that are now to be looked into.
+    pub(crate) fn open_back(&mut self) -> Result<(), Fail> {
+        let plan = self.plan;
+        for (index, step) in plan.steps.iter().enumerate().rev() {
+            let Step::Meta(meta) = step else { break };
+            if !self.skip[index] {
+                match self.meta_back(meta) {
+                    // It is told of when all is taken back.
+                    Err(Fail::Raced(_)) => {}
+                    other => other?,
+                }
             }
         }
         Ok(())
@@ -356,7 +379,13 @@ impl<'a> Engine<'a> {
     pub(crate) fn is_complete(&mut self) -> Result<bool, Fail> {
         for (index, step) in self.plan.steps.iter().enumerate() {
             let complete = match step {
-                Step::Put(put) => self.is_put_complete(index, put)?,
+                // What lies in a directory that is locked by now was put there before.
+                Step::Put(put) => match self.is_put_complete(index, put) {
+                    Err(Fail::Io { source, .. }) if source.raw_os_error() == Some(libc::EACCES) => {
+                        true
+                    }
+                    other => other?,
+                },
                 Step::Meta(meta) => self.is_meta_complete(meta)?,
                 Step::Rewrite(rewrite) => self.is_rewrite_complete(rewrite)?,
                 _ => true,

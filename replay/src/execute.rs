@@ -81,6 +81,7 @@ fn rolled_back(engine: &mut Engine<'_>, fail: Fail) -> ApplyError {
 /// Takes every step back and marks the apply undone.
 pub(crate) fn take_back(engine: &mut Engine<'_>) -> Result<Vec<PathBuf>, Fail> {
     engine.resumed = true;
+    engine.open_back()?;
     engine.prepare_back()?;
     let left = engine.back()?;
     engine.finish(true)?;

@@ -2,11 +2,12 @@
 
 use crate::conflict::Reason;
 use crate::layer::{self, Attributes, Marks, Origin};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Stage};
 use crate::meta::xattrs;
 use crate::net::NetError;
 use crate::node::{FileType, Node};
 use crate::root::{Root, absent_is_none, open_regular};
+use crate::step::Loc;
 use crate::sys::{self, Entry};
 use effigy_journal::Session;
 use std::ffi::CStr;
@@ -153,6 +154,7 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
         .iter()
         .any(Ledger::has_restaged);
     origins::resolve(&mut scanned, replaced);
+    pass_over_locked(session, &mut scanned)?;
     Ok(scanned)
 }
 
@@ -163,6 +165,40 @@ fn is_untouched(upper: &Path, cover: &effigy_journal::Cover) -> bool {
             == (cover.root.mode & 0o7777, cover.root.uid, cover.root.gid)
     });
     as_given && std::fs::read_dir(upper).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// What an apply has put into a directory that it then locked for its owner is in place, though it cannot be compared.
+fn pass_over_locked(session: &Session, scanned: &mut Scanned) -> Result<(), NetError> {
+    let locked = |item: &Item| {
+        item.what
+            == What::Blocked(Reason::Unreadable {
+                errno: libc::EACCES,
+            })
+    };
+    if !scanned.items.iter().any(locked) {
+        return Ok(());
+    }
+    let mut placed = std::collections::HashSet::new();
+    for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+        if let (Stage::Applied(_), Some(plan)) = (ledger.stage()?, ledger.plan()?) {
+            placed.extend(plan.steps.iter().filter_map(|step| step.target().cloned()));
+        }
+    }
+    for item in scanned.items.iter_mut().filter(|item| locked(item)) {
+        let ends = item
+            .rel
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| **b == b'/')
+            .map(|(at, _)| at);
+        let mut above = ends
+            .chain([item.rel.len()])
+            .map(|end| item.rel[..end].to_vec());
+        if above.any(|rel| placed.contains(&Loc::Target(item.cover, rel))) {
+            item.what = What::Linked;
+        }
+    }
+    Ok(())
 }
 
 fn hidden_below(hidden: &[PathBuf], mount_point: &Path) -> Vec<Vec<u8>> {
@@ -366,7 +402,18 @@ impl<'a> Walk<'a> {
         let Some(target) = self.target else {
             return Ok(());
         };
-        let real = target.open_dir(rel).map_err(self.real_error(rel))?;
+        let real = match target.open_dir(rel) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                let reason = Reason::Unreadable {
+                    errno: libc::EACCES,
+                };
+                let node = target.find(rel).map_err(self.real_error(rel))?;
+                let item = self.item(rel, What::Blocked(reason), None);
+                self.push(Item { real: node, ..item });
+                return Ok(());
+            }
+            other => other.map_err(self.real_error(rel))?,
+        };
         let length = rel.len();
         for entry in sys::read_dir(real.as_fd()).map_err(self.real_error(rel))? {
             if upper.binary_search_by(|u| u.name.cmp(&entry.name)).is_ok() {
@@ -398,7 +445,28 @@ impl<'a> Walk<'a> {
         parent: &Marks,
     ) -> Result<(), NetError> {
         let upper = sys::stat(upper_dir, name).map_err(self.upper_error(rel))?;
-        let real = absent_is_none(sys::stat(real_dir, name)).map_err(self.real_error(rel))?;
+        let real = match absent_is_none(sys::stat(real_dir, name)) {
+            // The real directory is locked, if only for its owner: what lies in it is not to be compared.
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                // One that was only copied up is no effect, wherever it lies.
+                if upper.is_dir()
+                    && layer::marks(upper_dir, Some(name)).is_ok_and(|marks| marks.origin.is_some())
+                    && self.is_empty(rel)?
+                {
+                    return Ok(());
+                }
+                let reason = Reason::Unreadable {
+                    errno: libc::EACCES,
+                };
+                let item = self.item(rel, What::Blocked(reason), None);
+                self.push(Item {
+                    upper: Some(upper),
+                    ..item
+                });
+                return Ok(());
+            }
+            other => other.map_err(self.real_error(rel))?,
+        };
         let hidden = self.hidden.iter().any(|h| h == rel);
         if layer::is_whiteout(upper_dir, name, &upper, parent).map_err(self.upper_error(rel))? {
             return match real {

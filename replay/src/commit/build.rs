@@ -587,6 +587,13 @@ impl<'a> Builder<'a> {
             new.source = Source::Copy(upper.clone());
         }
         let moved = new.as_ref().is_some_and(|new| new.source == Source::Move);
+        if new
+            .as_ref()
+            .is_some_and(|new| matches!(new.source, Source::Move | Source::Copy(_)))
+            && let Some(parent) = parent_of(&upper)
+        {
+            self.open_layer_directory(parent)?;
+        }
         let archive = self.next_archive();
         let put = if !movable {
             let hold = self.temporary(item.cover, &item.rel)?;
@@ -599,9 +606,6 @@ impl<'a> Builder<'a> {
                 copied: true,
             }
         } else if moved {
-            if let Some(parent) = parent_of(&upper) {
-                self.open_layer_directory(parent)?;
-            }
             Put {
                 target,
                 old,
@@ -625,6 +629,21 @@ impl<'a> Builder<'a> {
         Ok(true)
     }
 
+    /// Whether the plan leaves this real directory, or one above it, locked for its owner.
+    fn is_closed(&self, cover: u32, rel: &[u8]) -> bool {
+        let above = |at: &[u8]| {
+            let below = rel.strip_prefix(at);
+            below.is_some_and(|below| at.is_empty() || below.is_empty() || below.starts_with(b"/"))
+        };
+        let is =
+            |meta: &SetMeta| matches!(&meta.target, Loc::Target(n, at) if *n == cover && above(at));
+        sys::euid() != 0
+            && self
+                .metas
+                .iter()
+                .any(|meta| is(meta) && meta.after.mode & 0o300 != 0o300)
+    }
+
     fn note_overwritten(&mut self, index: usize) {
         let item = self.item(index);
         if self.chosen.overwritten[index..item.end].contains(&true) {
@@ -646,11 +665,9 @@ impl<'a> Builder<'a> {
             if parent.is_empty() {
                 break;
             }
-            if self
-                .parents
-                .get(cover, parent)?
-                .is_some_and(|parent| parent.refusal.is_none())
-            {
+            let found = self.parents.get(cover, parent)?;
+            let usable = found.is_some_and(|parent| parent.refusal.is_none());
+            if usable && !self.is_closed(cover, parent) {
                 return Ok(Loc::Target(cover, [parent, b"/", &name].concat()));
             }
             at = parent_of(parent);
@@ -731,6 +748,9 @@ impl<'a> Builder<'a> {
             return Ok(());
         };
         let source = self.upper_rel(item.cover, &item.rel);
+        if let Some(parent) = parent_of(&source) {
+            self.open_layer_directory(parent)?;
+        }
         let target = Loc::Target(item.cover, item.rel.clone());
         let step = Rewrite {
             target,

@@ -118,32 +118,45 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The same for a directory of the layer, at the very beginning.
+    /// The same for a directory of the layer and those above it, at the very beginning.
     pub(super) fn open_layer_directory(&mut self, rel: &[u8]) -> Result<(), PlanError> {
-        let target = Loc::Session(rel.to_vec());
-        if sys::euid() == 0 || self.opened.contains(&target) {
+        if sys::euid() == 0 {
             return Ok(());
         }
-        let found = self
-            .store
-            .find(rel)
-            .map_err(NetError::io(self.store.display(rel)))?;
-        self.opened.insert(target.clone());
-        let Some(node) = found.filter(|node| node.mode & 0o300 != 0o300) else {
-            return Ok(());
-        };
-        let (before, opened) = opened_meta(self.store, rel, &node)?;
-        let aid = |before, after| SetMeta {
-            target: target.clone(),
-            node,
-            before,
-            after,
-            made_by: None,
-            aid: true,
-        };
-        self.first
-            .push(Step::Meta(aid(before.clone(), opened.clone())));
-        self.metas.push(aid(opened, before));
+        // The session's own directories are open to it: layers/<n>/upper.
+        let ends = rel
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| **b == b'/')
+            .map(|(at, _)| at);
+        for end in ends.skip(2).chain([rel.len()]) {
+            let dir = &rel[..end];
+            let target = Loc::Session(dir.to_vec());
+            if !self.opened.insert(target.clone()) {
+                continue;
+            }
+            let found = match self.store.find(dir) {
+                // Below one that is still locked: it will be seen when that is open, or be refused then.
+                Err(e) if e.raw_os_error() == Some(libc::EACCES) => return Ok(()),
+                other => other.map_err(NetError::io(self.store.display(dir)))?,
+            };
+            let Some(node) = found.filter(|node| node.is_dir() && node.mode & 0o300 != 0o300)
+            else {
+                continue;
+            };
+            let (before, opened) = opened_meta(self.store, dir, &node)?;
+            let aid = |before, after| SetMeta {
+                target: target.clone(),
+                node,
+                before,
+                after,
+                made_by: None,
+                aid: true,
+            };
+            self.first
+                .push(Step::Meta(aid(before.clone(), opened.clone())));
+            self.metas.push(aid(opened, before));
+        }
         Ok(())
     }
 }
