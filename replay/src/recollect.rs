@@ -96,12 +96,13 @@ impl Recollection {
             | Op::Bind { path: at, .. } => {
                 self.now.insert(path(*at), Identity::Made);
             }
-            Op::Open { path: at, .. } | Op::Truncate { path: at, .. } => {
-                let at = path(*at);
-                let identity = self.identity(&at);
-                self.now.insert(at, identity);
+            // What is left changes the file that stands there.
+            other => {
+                if let Some(at) = other.path().map(path) {
+                    let identity = self.identity(&at);
+                    self.now.insert(at, identity);
+                }
             }
-            _ => {}
         }
     }
 
