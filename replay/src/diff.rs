@@ -23,7 +23,7 @@ pub struct DiffOptions {
     pub context: usize,
     /// With ANSI colours.
     pub colour: bool,
-    /// Escape control characters in names and contents, for a terminal.
+    /// Escape control characters in contents too, for a terminal. In names they always are.
     pub escape: bool,
     /// Files larger than this many bytes are shown by size and type only.
     pub max_size: u64,
@@ -174,13 +174,9 @@ impl Differ {
         }
     }
 
+    /// A name or a link's target: always escaped, since one with a line end could pass for lines of the diff.
     fn shown(&self, bytes: &[u8]) -> String {
-        let text = OsStr::from_bytes(bytes).display().to_string();
-        if self.options.escape {
-            text::escaped(&text)
-        } else {
-            text
-        }
+        text::escaped(&OsStr::from_bytes(bytes).display().to_string())
     }
 
     fn mode_change(&self, effect: &NetEffect, page: &mut text::Page<'_>) -> io::Result<()> {
