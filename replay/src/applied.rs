@@ -233,8 +233,11 @@ impl Reader<'_> {
         };
         for entry in sys::read_dir(open.as_fd()).map_err(NetError::io(path))? {
             let below = path.join(OsStr::from_bytes(entry.name.to_bytes()));
-            let node = absent_is_none(sys::stat(open.as_fd(), &entry.name))
-                .map_err(NetError::io(&below))?;
+            let node = match absent_is_none(sys::stat(open.as_fd(), &entry.name)) {
+                // It can be listed but not passed.
+                Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
+                other => other.map_err(NetError::io(&below))?,
+            };
             let Some(node) = node else { continue };
             let loc = dir.join(entry.name.to_bytes());
             let added = *change == Change::Added;

@@ -284,11 +284,12 @@ impl<'a> Check<'a> {
         for entry in sys::read_dir(open.as_fd()).map_err(failed(rel))? {
             let loc = dir.join(entry.name.to_bytes());
             let below = [rel, b"/".as_slice(), entry.name.to_bytes()].concat();
-            let Some(node) =
-                absent_is_none(sys::stat(open.as_fd(), &entry.name)).map_err(failed(&below))?
-            else {
-                continue;
+            let node = match absent_is_none(sys::stat(open.as_fd(), &entry.name)) {
+                // It can be listed but not passed.
+                Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
+                other => other.map_err(failed(&below))?,
             };
+            let Some(node) = node else { continue };
             let path = root.display(&below);
             // A directory too: one that was moved in brings entries of any age along.
             let foreign = !tree || self.known.is_foreign(&path, &node);
