@@ -44,8 +44,11 @@ fn operation(dice: &mut Dice, number: usize, initial: bool) -> String {
         0 | 1 => format!("[ -p {p} ] || echo {number} >{p}"),
         2 | 3 => format!("mkdir -p {p}"),
         4 => format!("ln -s {number} {p}"),
-        // A directory that its owner has locked could not be copied for the bare run.
-        5 if initial => format!("chmod {} {p}", dice.pick(&["700", "755", "4711", "1777"])),
+        // A directory that its owner has locked could not be copied for the bare run, and would stop only that: the view
+        // of an ordinary user is made here by the root of a user namespace.
+        5 if initial || !is_root() => {
+            format!("chmod {} {p}", dice.pick(&["700", "755", "4711", "1777"]))
+        }
         5 => format!(
             "chmod {} {p}",
             dice.pick(&["600", "755", "4711", "640", "1777"])
