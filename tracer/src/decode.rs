@@ -15,6 +15,8 @@ pub(crate) struct Name {
     /// The descriptor it is relative to; `None` is the working directory.
     pub(crate) dir: Option<i32>,
     pub(crate) path: CString,
+    /// What resolving it fails with, since it could not be read: the kernel looks a first path up before it says so of a second.
+    pub(crate) fault: Option<i32>,
 }
 
 impl Name {
@@ -140,6 +142,8 @@ pub(crate) enum Request {
 pub(crate) enum Undecoded {
     /// The kernel would fail the call with this before it looks at anything else.
     Fails(i32),
+    /// The kernel would succeed without looking at anything.
+    Succeeds,
     /// The task's memory cannot be read.
     Unreadable,
     /// Nothing to record: the task goes on.
@@ -189,6 +193,23 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
         Some(arg) => r.name(*arg),
         None => Err(Undecoded::Uninteresting),
     };
+    let second = |r: &mut Reader<'_>| match path(r, 1) {
+        Err(Undecoded::Fails(errno)) => Ok(Name {
+            dir: None,
+            path: CString::default(),
+            fault: Some(errno),
+        }),
+        other => other,
+    };
+    // With AT_EMPTY_PATH, a null pointer is as good as an empty path.
+    let path_or_nothing = |r: &mut Reader<'_>, at_flags: i32| match call.paths.first() {
+        Some(arg) if at_flags & EMPTY != 0 && r.arg(usize::from(arg.path)) == 0 => Ok(Name {
+            dir: r.dir(*arg),
+            path: CString::default(),
+            fault: None,
+        }),
+        _ => path(r, 0),
+    };
     // The first argument after the paths.
     let rest = call
         .paths
@@ -231,7 +252,7 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             }
             Request::Rename {
                 from: path(&mut r, 0)?,
-                to: path(&mut r, 1)?,
+                to: second(&mut r)?,
                 flags,
             }
         }
@@ -244,34 +265,47 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             let flags = only(flags, libc::AT_SYMLINK_FOLLOW | EMPTY)?;
             Request::Link {
                 from: path(&mut r, 0)?,
-                to: path(&mut r, 1)?,
+                to: second(&mut r)?,
                 flags,
             }
         }
         Decode::Symlink => {
             let target = r.string(r.arg(0))?;
+            if target.is_empty() {
+                return Err(Undecoded::Fails(libc::ENOENT));
+            }
             Request::Symlink {
                 target,
                 at: path(&mut r, 0)?,
             }
         }
-        Decode::Mknod => Request::Mknod {
-            at: path(&mut r, 0)?,
-            mode: r.u32(rest),
-            dev: u64::from(r.u32(rest + 1)),
-        },
-        Decode::Truncate => {
-            let len = r.long(rest);
+        Decode::Mknod => {
+            let mode = r.u32(rest);
+            match mode & libc::S_IFMT {
+                0
+                | libc::S_IFREG
+                | libc::S_IFCHR
+                | libc::S_IFBLK
+                | libc::S_IFIFO
+                | libc::S_IFSOCK => {}
+                libc::S_IFDIR => return Err(Undecoded::Fails(libc::EPERM)),
+                _ => return Err(Undecoded::Fails(libc::EINVAL)),
+            }
+            Request::Mknod {
+                at: path(&mut r, 0)?,
+                mode,
+                dev: u64::from(r.u32(rest + 1)),
+            }
+        }
+        Decode::Truncate | Decode::Truncate64 => {
+            let len = if call.decode == Decode::Truncate64 {
+                (u64::from(r.u32(1)) | u64::from(r.u32(2)) << 32).cast_signed()
+            } else {
+                r.long(rest)
+            };
             if len < 0 {
                 return Err(Undecoded::Fails(libc::EINVAL));
             }
-            Request::Truncate {
-                at: path(&mut r, 0)?,
-                len,
-            }
-        }
-        Decode::Truncate64 => {
-            let len = (u64::from(r.u32(1)) | u64::from(r.u32(2)) << 32).cast_signed();
             Request::Truncate {
                 at: path(&mut r, 0)?,
                 len,
@@ -370,6 +404,10 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
                 8
             };
             let times = r.times(r.arg(2), width, 1, true)?;
+            if times.is_some_and(|times| times.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT))
+            {
+                return Err(Undecoded::Succeeds);
+            }
             let flags = only(r.i32(3), NOFOLLOW | EMPTY)?;
             Request::Utimens {
                 at: path(&mut r, 0)?,
@@ -422,7 +460,7 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             let flags = u32::from_le_bytes([f0, f1, f2, f3]);
             let (name, value) = r.xattr(r.arg(3), value, size, flags)?;
             Request::Setxattr {
-                at: path(&mut r, 0)?,
+                at: path_or_nothing(&mut r, at_flags)?,
                 name,
                 value,
                 flags: flags.cast_signed(),
@@ -446,15 +484,19 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             let at_flags = only(r.i32(2), NOFOLLOW | EMPTY)?;
             let name = r.xattr_name(r.arg(3))?;
             Request::Removexattr {
-                at: path(&mut r, 0)?,
+                at: path_or_nothing(&mut r, at_flags)?,
                 name,
                 at_flags,
             }
         }
-        Decode::FileSetattr => Request::FileSetattr {
-            at: path(&mut r, 0)?,
-            at_flags: r.i32(4),
-        },
+        // The task executes it whatever it is given, so that nobody needs to know what fails first.
+        Decode::FileSetattr => {
+            let at_flags = r.i32(4);
+            Request::FileSetattr {
+                at: path_or_nothing(&mut r, at_flags).map_err(|_| Undecoded::Uninteresting)?,
+                at_flags,
+            }
+        }
         Decode::Open => Request::Open {
             at: path(&mut r, 0)?,
             flags: r.i32(rest),

@@ -56,6 +56,28 @@ pub(crate) fn carry_out(
     Ok(())
 }
 
+/// Lets two objects change places.
+pub(crate) fn exchange(a: &Place, b: &Place, first: &Seen, second: &Seen) -> Result<()> {
+    let (old, new) = (bare(&a.last)?, bare(&b.last)?);
+    let aside = aside(&b.dir.fd)?;
+    let (old, new, aside) = (
+        (a.fd(), old.as_c_str()),
+        (b.fd(), new.as_c_str()),
+        (b.fd(), aside.as_c_str()),
+    );
+    let steps = [(old, aside, first), (new, old, second), (aside, new, first)];
+    for (done, (from, to, seen)) in steps.iter().enumerate() {
+        if let Err(errno) = move_entry(*from, *to, seen, &mut Links::new(), 0) {
+            // Also what of the failed step had moved already.
+            for (from, to, _) in steps[..=done].iter().rev() {
+                let _back = put_back(*to, *from, true);
+            }
+            return Err(errno);
+        }
+    }
+    Ok(())
+}
+
 /// A name without the slashes behind it.
 fn bare(name: &CStr) -> Result<CString> {
     let bytes = name.to_bytes();

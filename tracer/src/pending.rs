@@ -1,6 +1,6 @@
 //! Calls that a task was told to go on with, until it can be told what came of them.
 
-use crate::recorder::Who;
+use crate::recorder::{Seal, Who};
 use crate::sys::{self, Seen};
 use crate::tasks::Held;
 use effigy_journal::{Op, Outcome, VersionId, Why};
@@ -92,7 +92,12 @@ pub(crate) enum Expected {
     /// A nameless file gets a name.
     Named { path: Vec<u8>, version: VersionId },
     /// Any other, complete but for its result.
-    Other { op: Op, effect: Effect },
+    Other {
+        op: Op,
+        effect: Effect,
+        /// The content it loses when it is carried out.
+        seal: Option<Seal>,
+    },
 }
 
 /// What a performed-class call that is only observed does to the model.
@@ -101,6 +106,7 @@ pub(crate) enum Effect {
     Creates(Vec<u8>),
     Removes(Vec<u8>),
     Changes(Vec<u8>),
+    Writes(Vec<u8>, VersionId),
     Renames(Vec<u8>, Vec<u8>, bool),
     Exchanges(Vec<u8>, Vec<u8>),
     Links(Vec<u8>, Vec<u8>),

@@ -8,8 +8,8 @@ use effigy_journal::{
     By, ByteString, Kind, NewEvent, Note, Op, Outcome, PathId, ProcessId, SealError, Stat, Tid,
     VersionContent, VersionId, VersionRecord, Versions, Writer,
 };
-use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Instant;
@@ -36,8 +36,10 @@ pub(crate) struct Recorder {
     dirty: bool,
 }
 
-/// A reopen that may overwrite a little file's content costs a copy of at most this many bytes.
-const REOPEN_COPY: u64 = 64 << 10;
+/// A file of at most this many bytes is copied where something else might do: when it is reopened and perhaps overwritten, and
+/// when it loses its last name. A link costs nothing, but the command sees that the file has another name still: whoever holds
+/// it open looks for a link count of 0 (lock files, `tail -F`). Such files are small; the content of larger ones is linked.
+const SMALL: u64 = 64 << 10;
 
 impl Recorder {
     pub(crate) fn new(writer: Writer, versions: Versions, start: Instant) -> Self {
@@ -151,14 +153,16 @@ impl Recorder {
         if seen.kind() != Kind::File || seen.stat.nlink > 1 {
             return None;
         }
-        let sealed = match covers.upper(path) {
-            Some((dir, name)) => self
-                .versions
-                .seal_name(id, dir, &name)
-                .map(|(_, content)| content),
-            None => return None,
-        };
-        seal(id, sealed, seen)
+        let (dir, name) = covers.upper(path)?;
+        // A file that may not be read is linked, whatever its size.
+        if seen.stat.size <= SMALL
+            && let Ok(file) = open_for_reading(dir, &name)
+        {
+            let copied = self.versions.seal_content(id, file.as_fd());
+            return seal(id, copied.map(|(_, content)| content), seen);
+        }
+        let linked = self.versions.seal_name(id, dir, &name);
+        seal(id, linked.map(|(_, content)| content), seen)
     }
 
     /// The content of the file at `path` is about to be cut or overwritten in place.
@@ -170,12 +174,7 @@ impl Recorder {
     ) -> Option<Seal> {
         let id = self.model.version(path)?;
         let file = match covers.upper(path) {
-            Some((upper, rest)) => sys::openat(
-                upper,
-                &rest,
-                libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK,
-                0,
-            ),
+            Some((upper, rest)) => open_for_reading(upper, &rest),
             None => return None,
         };
         let Ok(fd) = file else {
@@ -238,7 +237,7 @@ impl Recorder {
                 }),
                 true,
             );
-        } else if seen.stat.size <= REOPEN_COPY {
+        } else if seen.stat.size <= SMALL {
             let seal = self.seal_content(covers, path, seen);
             self.confirm_seal(seal, true);
         } else {
@@ -263,6 +262,11 @@ pub(crate) struct Seal {
     id: VersionId,
     content: VersionContent,
     stat: Stat,
+}
+
+fn open_for_reading(dir: BorrowedFd<'_>, name: &CStr) -> sys::Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    sys::openat(dir, name, flags, 0)
 }
 
 /// What was kept was perhaps kept before, by a call that failed: then there is nothing to say.

@@ -51,6 +51,12 @@ impl Place {
         join(&self.dir.name, trim(self.last.as_bytes()))
     }
 
+    /// The last component without the slashes behind it; the root has none.
+    pub(crate) fn bare(&self) -> Option<CString> {
+        let bare = trim(self.last.as_bytes());
+        (!bare.is_empty()).then(|| CString::new(bare).unwrap_or_default())
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.dir.fd.as_fd()
     }

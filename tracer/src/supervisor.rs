@@ -337,6 +337,9 @@ impl Supervisor {
             Err(Undecoded::Fails(errno)) if call.class == Class::Perform => {
                 return self.send(asked.id, Answer::Error(errno));
             }
+            Err(Undecoded::Succeeds) if call.class == Class::Perform => {
+                return self.send(asked.id, Answer::Value(0));
+            }
             Err(Undecoded::Unreadable) => {
                 self.unreadable(&asked, call);
                 return self.send(asked.id, Answer::Continue);

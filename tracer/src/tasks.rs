@@ -93,6 +93,11 @@ pub(crate) struct Met {
 }
 
 impl Tasks {
+    /// Whether the command starts with the right to give files away (CAP_CHOWN).
+    pub(crate) fn may_chown(&self) -> bool {
+        self.home.caps & 1 != 0
+    }
+
     /// `caps`: the effective capabilities of the command, which calls are performed with.
     pub(crate) fn new(proc: OwnedFd, init: u32, caps: u64) -> Result<Self, Errno> {
         let (uid, gid, groups) = sys::own_ids();

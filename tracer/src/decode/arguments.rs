@@ -53,12 +53,19 @@ impl Reader<'_> {
     }
 
     pub(super) fn name(&mut self, arg: PathArg) -> Result<Name> {
-        let dir = arg
-            .dir
-            .map(|dir| self.i32(usize::from(dir)))
-            .filter(|dir| *dir != libc::AT_FDCWD);
         let path = self.string(self.arg(usize::from(arg.path)))?;
-        Ok(Name { dir, path })
+        Ok(Name {
+            dir: self.dir(arg),
+            path,
+            fault: None,
+        })
+    }
+
+    /// The descriptor a path is relative to.
+    pub(super) fn dir(&self, arg: PathArg) -> Option<i32> {
+        arg.dir
+            .map(|dir| self.i32(usize::from(dir)))
+            .filter(|dir| *dir != libc::AT_FDCWD)
     }
 
     pub(super) fn exact<const N: usize>(&self, address: u64) -> Result<[u8; N]> {
@@ -175,7 +182,11 @@ impl Reader<'_> {
                     .next()
                     .unwrap_or_default();
                 let path = CString::new(path).map_err(|_| Undecoded::Uninteresting)?;
-                Address::Path(Name { dir: None, path })
+                Address::Path(Name {
+                    dir: None,
+                    path,
+                    fault: None,
+                })
             }
             libc::AF_INET if len >= 8 => {
                 Address::V4([bytes[4], bytes[5], bytes[6], bytes[7]], port())

@@ -5,15 +5,39 @@ use super::{Asked, Handled, Supervisor};
 use crate::SuperviseError;
 use crate::decode::{Name, Times};
 use crate::pending::{Effect, Evidence, Expected, Spot};
+use crate::recorder::Seal;
 use crate::resolve::{self, Object};
 use crate::sys::{self, Errno};
-use effigy_journal::{ByteString, Kind, Op, Outcome, PathId, TimeChange, Timestamp, Why};
+use effigy_journal::{
+    ByteString, Kind, Op, Outcome, PathId, TimeChange, Timestamp, VersionId, Why,
+};
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
 /// The longest value of an attribute that is kept: XATTR_SIZE_MAX, which is all there can be.
 const EMPTY_PATH: i32 = libc::AT_EMPTY_PATH;
+
+/// What else there is to a change.
+#[derive(Debug, Default)]
+struct Besides {
+    /// Only the task can execute it.
+    why: Option<Why>,
+    /// The content it loses; taken when the call is left to the task.
+    seal: Option<Seal>,
+    /// The content it makes.
+    version: Option<VersionId>,
+}
+
+impl Besides {
+    /// The kernel asks who opened the descriptor, and how: only the task can answer.
+    fn by_descriptor(at: &Name, flags: i32) -> Self {
+        Self {
+            why: (at.bytes().is_empty() && flags & EMPTY_PATH != 0).then_some(Why::Unable),
+            ..Self::default()
+        }
+    }
+}
 
 impl Supervisor {
     /// The shape of every call here: an object that exists is changed by `change`, which gets it and the path to it.
@@ -22,13 +46,15 @@ impl Supervisor {
         asked: &Asked,
         at: &Name,
         flags: i32,
-        op: &dyn Fn(PathId, &Self) -> Op,
+        op: &dyn Fn(PathId) -> Op,
         change: &dyn Fn(&Object, &CStr) -> sys::Result<()>,
+        besides: &mut Besides,
     ) -> Result<bool, SuperviseError> {
         let object = match self.object(asked, at, flags) {
+            Err(_) if besides.why.is_some() => return self.go_on(asked).map(|()| false),
             Err(errno) => {
                 let placeholder = effigy_journal::PathId(0);
-                let mut made = op(placeholder, self);
+                let mut made = op(placeholder);
                 return self
                     .fail(asked, errno, [Some(at), None], |[path, _]| {
                         set_path(&mut made, path);
@@ -48,7 +74,7 @@ impl Supervisor {
         } else if self.copies_up(&path, &object.seen) {
             Some(Why::CopyUp)
         } else {
-            None
+            besides.why
         };
         if let Some(why) = why {
             let Some(id) = self.recorder.path(&path) else {
@@ -62,8 +88,12 @@ impl Supervisor {
                 _ => Evidence::Changes(self.absolute(&path), object.seen),
             };
             let expected = Expected::Other {
-                op: op(id, self),
-                effect: Effect::Changes(path),
+                op: op(id),
+                effect: match besides.version {
+                    Some(version) => Effect::Writes(path, version),
+                    None => Effect::Changes(path),
+                },
+                seal: besides.seal.take(),
             };
             return self
                 .leave(asked, why, expected, evidence, Outcome::Unknown)
@@ -83,7 +113,7 @@ impl Supervisor {
                 .model
                 .changed(&path, now.as_ref().map(|seen| &seen.stat));
         }
-        let op = self.recorder.path(&path).map(|id| op(id, self));
+        let op = self.recorder.path(&path).map(op);
         self.performed(asked, op, result);
         Ok(result.is_ok())
     }
@@ -105,43 +135,48 @@ impl Supervisor {
             .object(asked, at, 0)
             .ok()
             .filter(|object| object.seen.kind() == Kind::File);
-        let mut version = None;
-        let mut seal = None;
+        let mut besides = Besides::default();
+        let mut written = None;
         if let Some(object) = object
             && self.covers.holds(&object.name)
         {
             if length < object.seen.stat.size {
-                seal = self
+                besides.seal = self
                     .recorder
                     .seal_content(&self.covers, &object.name, &object.seen);
+            } else if length > object.seen.stat.size && !sys::may_grow(asked.who.tid, length) {
+                // Whoever goes beyond a limit gets a signal for it, too.
+                besides.why = Some(Why::Unable);
             }
-            version = Some((self.recorder.new_version(), object.name));
+            besides.version = Some(self.recorder.new_version());
+            written = Some(object.name);
         }
-        let number = version.as_ref().map(|(number, _)| *number);
+        let number = besides.version;
         let done = self.change(
             asked,
             at,
             0,
-            &|path, _| Op::Truncate {
+            &|path| Op::Truncate {
                 path,
                 len: length,
                 version: number,
             },
             &|_, path| sys::truncate(path, len),
+            &mut besides,
         )?;
-        self.recorder.confirm_seal(seal, done);
-        if let (Some((number, path)), true) = (version, done) {
+        self.recorder.confirm_seal(besides.seal, done);
+        if let (Some(number), Some(path), true) = (number, written, done) {
             self.recorder.model.written(&path, number);
         }
         Ok(())
     }
 
     pub(super) fn chmod(&mut self, asked: &Asked, at: &Name, mode: u32, flags: i32) -> Handled {
-        let op = |path, _: &Self| Op::Chmod {
+        let op = |path| Op::Chmod {
             path,
             mode: mode & 0o7777,
         };
-        self.change(asked, at, flags, &op, &|object, path| {
+        let change = |object: &Object, path: &CStr| {
             match sys::fchmodat2(object.fd.as_fd(), c"", mode, EMPTY_PATH.cast_unsigned()) {
                 // Before 6.6.
                 Err(Errno(libc::ENOSYS)) if object.seen.kind() != Kind::Symlink => {
@@ -149,8 +184,9 @@ impl Supervisor {
                 }
                 other => other,
             }
-        })
-        .map(drop)
+        };
+        self.change(asked, at, flags, &op, &change, &mut Besides::default())
+            .map(drop)
     }
 
     pub(super) fn chown(
@@ -161,15 +197,21 @@ impl Supervisor {
         flags: i32,
     ) -> Handled {
         let id = |id: u32| (id != u32::MAX).then_some(id);
-        let op = |path, _: &Self| Op::Chown {
+        let op = |path| Op::Chown {
             path,
             uid: id(ids.0),
             gid: id(ids.1),
         };
-        self.change(asked, at, flags, &op, &|object, _| {
-            sys::fchownat(object.fd.as_fd(), c"", ids.0, ids.1, EMPTY_PATH)
-        })
-        .map(drop)
+        let may = self.tasks.may_chown();
+        let change = |object: &Object, _: &CStr| {
+            match sys::fchownat(object.fd.as_fd(), c"", ids.0, ids.1, EMPTY_PATH) {
+                // An id that means nothing in the semisolate does outside, where it is just not allowed.
+                Err(Errno(libc::EINVAL)) if !may => Err(Errno(libc::EPERM)),
+                other => other,
+            }
+        };
+        self.change(asked, at, flags, &op, &change, &mut Besides::default())
+            .map(drop)
     }
 
     pub(super) fn utimens(
@@ -191,15 +233,16 @@ impl Supervisor {
                 )),
             },
         };
-        let op = |path, _: &Self| Op::Utimens {
+        let op = |path| Op::Utimens {
             path,
             atime: change(0),
             mtime: change(1),
         };
-        self.change(asked, at, flags, &op, &|object, _| {
+        let change = |object: &Object, _: &CStr| {
             sys::utimensat(object.fd.as_fd(), c"", times.as_ref(), EMPTY_PATH)
-        })
-        .map(drop)
+        };
+        self.change(asked, at, flags, &op, &change, &mut Besides::default())
+            .map(drop)
     }
 
     pub(super) fn setxattr(
@@ -210,7 +253,7 @@ impl Supervisor {
         (value, flags): (&[u8], i32),
         at_flags: i32,
     ) -> Handled {
-        let op = |path, _: &Self| Op::Setxattr {
+        let op = |path| Op::Setxattr {
             path,
             name: ByteString::from(name.to_bytes()),
             value: ByteString::from(value),
@@ -227,6 +270,7 @@ impl Supervisor {
                 }),
                 _ => sys::setxattr(path, name, value, flags, true),
             },
+            &mut Besides::by_descriptor(at, at_flags),
         )
         .map(drop)
     }
@@ -238,7 +282,7 @@ impl Supervisor {
         name: &CStr,
         at_flags: i32,
     ) -> Handled {
-        let op = |path, _: &Self| Op::Removexattr {
+        let op = |path| Op::Removexattr {
             path,
             name: ByteString::from(name.to_bytes()),
         };
@@ -251,6 +295,7 @@ impl Supervisor {
                 Kind::Symlink => Self::on_link(object, |path| sys::removexattr(path, name, false)),
                 _ => sys::removexattr(path, name, true),
             },
+            &mut Besides::by_descriptor(at, at_flags),
         )
         .map(drop)
     }

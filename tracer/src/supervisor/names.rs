@@ -8,7 +8,7 @@ use crate::resolve::Place;
 use crate::sys::{self, Errno, Seen};
 use effigy_journal::{By, ByteString, Kind, Op, Outcome, PathId, Why};
 use std::ffi::{CStr, CString};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 pub(super) fn spot(place: &Place, path: &[u8]) -> Spot {
@@ -21,6 +21,34 @@ pub(super) fn spot(place: &Place, path: &[u8]) -> Spot {
 
 fn look(place: &Place) -> sys::Result<Seen> {
     sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// What the kernel would answer to a link that gets the name of a place before it came to the linking, else EXDEV.
+fn before_linking(object: &OwnedFd, seen: &Seen, to: &Place) -> Errno {
+    let Some(bare) = to.bare() else {
+        return Errno(libc::EEXIST);
+    };
+    match sys::statx(to.fd(), &bare, libc::AT_SYMLINK_NOFOLLOW) {
+        Ok(_) => Errno(libc::EEXIST),
+        Err(Errno(libc::ENOENT)) if bare != to.last => Errno(libc::ENOENT),
+        Err(Errno(libc::ENOENT)) => {
+            let source = crate::resolve::by_descriptor(object.as_fd(), b"");
+            if !sys::may_link(&source, seen) && sys::links_are_protected() {
+                return Errno(libc::EPERM);
+            }
+            match sys::access(to.fd(), c".", libc::W_OK | libc::X_OK, 0) {
+                Err(errno) => errno,
+                Ok(()) => Errno(libc::EXDEV),
+            }
+        }
+        Err(errno) => errno,
+    }
+}
+
+/// Whether an object has the name it is said to have.
+fn is_at(path: &[u8], seen: &Seen) -> bool {
+    sys::statx(sys::CWD, &cstring(path.to_vec()), libc::AT_SYMLINK_NOFOLLOW)
+        .is_ok_and(|there| there.same(seen))
 }
 
 /// What a call that makes one name is about.
@@ -63,6 +91,7 @@ impl Supervisor {
             let expected = Expected::Other {
                 op: op(id, None),
                 effect: Effect::Creates(path),
+                seal: None,
             };
             return self.leave(asked, Why::Foreign, expected, evidence, otherwise);
         }
@@ -183,6 +212,11 @@ impl Supervisor {
         }
         self.wait_for(asked, &path);
         let before = look(&place).ok();
+        // What cannot be removed this way loses nothing.
+        let seal = match &before {
+            Some(before) if !directory => self.recorder.seal_name(&self.covers, &path, before),
+            _ => None,
+        };
         if !asked.home {
             let Some(id) = self.recorder.path(&path) else {
                 return self.go_on(asked);
@@ -191,19 +225,14 @@ impl Supervisor {
             let Some(before) = before else {
                 return self.go_on(asked);
             };
-            let seal = self.recorder.seal_name(&self.covers, &path, &before);
-            self.recorder.confirm_seal(seal, true);
             let evidence = Evidence::Vanishes(spot(&place, &path), before);
             let expected = Expected::Other {
                 op: op(id),
                 effect: Effect::Removes(path),
+                seal,
             };
             return self.leave(asked, Why::Foreign, expected, evidence, Outcome::Unknown);
         }
-        let seal = match &before {
-            Some(before) if !directory => self.recorder.seal_name(&self.covers, &path, before),
-            _ => None,
-        };
         if !self.still_asks(asked)? {
             return Ok(());
         }
@@ -261,7 +290,8 @@ impl Supervisor {
             seen.as_ref()
                 .is_some_and(|seen| seen.kind() == Kind::Directory)
         });
-        let replaced = target.is_some() && !exchange;
+        let replaced =
+            target.is_some() && flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0;
         let same = matches!((&source, &target), (Some(a), Some(b)) if a.same(b));
         let seal = match &target {
             Some(target) if replaced && !same => {
@@ -290,7 +320,6 @@ impl Supervisor {
             };
             self.touch(&old, Some(&source));
             self.touch(&new, target.as_ref());
-            self.recorder.confirm_seal(seal, true);
             if directory {
                 self.epoch += 1;
             }
@@ -307,6 +336,7 @@ impl Supervisor {
             let expected = Expected::Other {
                 op: op(x, y, replaced),
                 effect,
+                seal,
             };
             return self.leave(asked, why, expected, evidence, Outcome::Unknown);
         }
@@ -314,13 +344,16 @@ impl Supervisor {
             return Ok(());
         }
         let mut result = sys::renameat2(a.fd(), &a.last, b.fd(), &b.last, flags);
-        if result == Err(Errno(libc::EXDEV)) && self.closes_gap(&old, &new, source.as_ref(), flags)
-        {
+        if result == Err(Errno(libc::EXDEV)) && self.closes_gap(&old, &new, directory, flags) {
             self.take_umask(asked);
             result = match &source {
                 Some(_) if flags & libc::RENAME_NOREPLACE != 0 && target.is_some() => {
                     Err(Errno(libc::EEXIST))
                 }
+                Some(source) if exchange => match &target {
+                    Some(target) => move_tree::exchange(&a, &b, source, target),
+                    None => look(&b).map(drop),
+                },
                 Some(source) => move_tree::carry_out(&a, &b, source, target.as_ref()),
                 None => look(&a).map(drop),
             };
@@ -363,12 +396,11 @@ impl Supervisor {
 
     /// Whether EXDEV is the overlay's doing and not the real filesystem's: a directory of the lower layer, or two covers that
     /// stand for parts of one mount.
-    fn closes_gap(&self, old: &[u8], new: &[u8], source: Option<&Seen>, flags: u32) -> bool {
+    fn closes_gap(&self, old: &[u8], new: &[u8], directory: bool, flags: u32) -> bool {
         let (Some(a), Some(b)) = (self.covers.layer(old), self.covers.layer(new)) else {
             return false;
         };
-        let directory = source.is_some_and(|seen| seen.kind() == Kind::Directory);
-        flags & !libc::RENAME_NOREPLACE == 0
+        flags & libc::RENAME_WHITEOUT == 0
             && (if a.number == b.number {
                 directory
             } else {
@@ -403,10 +435,15 @@ impl Supervisor {
         self.wait_for(asked, &old);
         let large = self.copies_up(&old, &object.seen);
         if asked.home && !by_descriptor && self.splits_identity(&old, &object.seen) {
+            if !is_at(&old, &object.seen) {
+                // Made without a name; what it is called now is not known.
+                return self.name_nameless(asked, &b, new);
+            }
             // The two names would be two files. Programs that link copy instead when told that they cannot.
-            self.answer(asked, Err(Errno(libc::EXDEV)))?;
+            let result = Err(before_linking(&object.fd, &object.seen, &b));
+            self.answer(asked, result)?;
             if let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) {
-                self.performed(asked, Some(op(x, y)), Err(Errno(libc::EXDEV)));
+                self.performed(asked, Some(op(x, y)), result);
             }
             return Ok(());
         }
@@ -436,6 +473,7 @@ impl Supervisor {
             let expected = Expected::Other {
                 op: op(x, y),
                 effect: Effect::Links(old, new),
+                seal: None,
             };
             return self.leave(asked, why, expected, evidence, otherwise);
         }
@@ -463,7 +501,7 @@ impl Supervisor {
         asked: &Asked,
         from: &Name,
         follow: bool,
-        object: &std::os::fd::OwnedFd,
+        object: &OwnedFd,
         b: &Place,
     ) -> sys::Result<()> {
         if follow {

@@ -55,6 +55,7 @@ impl Supervisor {
                             name = Name {
                                 dir: None,
                                 path: cstring(target),
+                                fault: None,
                             };
                             let dir = if name.is_absolute() {
                                 Rc::clone(&start.root)
@@ -89,6 +90,7 @@ impl Supervisor {
         let name = Name {
             dir: None,
             path: cstring(object.name.clone()),
+            fault: None,
         };
         let place = resolve::place(start, &name).ok()?;
         let seen = sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW).ok()?;

@@ -115,6 +115,9 @@ impl Supervisor {
     }
 
     pub(super) fn place(&mut self, asked: &Asked, name: &Name) -> sys::Result<Place> {
+        if let Some(errno) = name.fault {
+            return Err(Errno(errno));
+        }
         if name.bytes().is_empty() {
             return Err(Errno(libc::ENOENT));
         }

@@ -85,7 +85,11 @@ impl Supervisor {
             .iter()
             .position(|pending| now.saturating_sub(pending.who.time) > OVERDUE)
         {
-            let pending = self.pending.remove(index);
+            let mut pending = self.pending.remove(index);
+            // It may still be carried out.
+            if let Expected::Other { seal, .. } = &mut pending.expected {
+                self.recorder.confirm_seal(seal.take(), true);
+            }
             self.conclude(pending, None);
         }
     }
@@ -220,7 +224,8 @@ impl Supervisor {
                     version: done.then_some(version),
                 })
             }
-            Expected::Other { op, effect } => {
+            Expected::Other { op, effect, seal } => {
+                self.recorder.confirm_seal(seal, done);
                 if done {
                     self.apply(effect, stat);
                 }
@@ -238,6 +243,10 @@ impl Supervisor {
             Effect::Creates(path) => model.created(&path, stat, None),
             Effect::Removes(path) => model.removed(&path),
             Effect::Changes(path) => model.changed(&path, stat),
+            Effect::Writes(path, version) => {
+                model.changed(&path, stat);
+                model.written(&path, version);
+            }
             Effect::Renames(from, to, directory) => {
                 model.renamed(&from, &to, directory);
                 if directory {

@@ -2,6 +2,7 @@
 
 use super::{Errno, Result, check, errno_long, own};
 use libc::{c_int, c_uint, c_ulong};
+use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -228,4 +229,37 @@ pub(crate) fn own_ids() -> (u32, u32, Vec<u32>) {
 /// A second descriptor for the same open file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.as_fd().try_clone_to_owned().map_err(Errno::from)
+}
+
+/// Whether a file may grow to `size` by the limits (RLIMIT_FSIZE) of both a task and the supervisor. One that cannot be asked
+/// for may not.
+pub(crate) fn may_grow(tid: u32, size: u64) -> bool {
+    let within = |pid: libc::pid_t| {
+        let mut limit = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: `limit` is a whole struct rlimit; none is set.
+        let done =
+            unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, std::ptr::null(), &raw mut limit) };
+        done == 0 && (limit.rlim_cur == libc::RLIM_INFINITY || size <= limit.rlim_cur)
+    };
+    within(0) && libc::pid_t::try_from(tid).is_ok_and(within)
+}
+
+/// Whether the file at a path may be linked by the rules for protected hard links.
+pub(crate) fn may_link(path: &CStr, seen: &super::Seen) -> bool {
+    // SAFETY: geteuid(2) cannot fail.
+    let own = unsafe { libc::geteuid() } == seen.stat.uid;
+    let set_group = libc::S_ISGID | libc::S_IXGRP;
+    let safe = seen.kind() == effigy_journal::Kind::File
+        && seen.stat.mode & libc::S_ISUID == 0
+        && seen.stat.mode & set_group != set_group
+        && super::access(super::CWD, path, libc::R_OK | libc::W_OK, 0).is_ok();
+    own || safe
+}
+
+/// Whether the rules for protected hard links are in force; the working directory is /proc.
+pub(crate) fn links_are_protected() -> bool {
+    std::fs::read("sys/fs/protected_hardlinks").is_ok_and(|value| value.first() != Some(&b'0'))
 }
