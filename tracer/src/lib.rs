@@ -284,6 +284,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
     } = world;
     let setup = |action| move |source| SuperviseError::Setup { action, source };
     sys::raise_descriptor_limit();
+    sys::lift_size_limit();
     sys::unshare_fs().map_err(setup("unshare the working directory"))?;
     // Names below it are how descriptors and tasks are reached, whatever the view holds.
     sys::fchdir(outer_proc.as_fd()).map_err(setup("enter the outer /proc"))?;

@@ -406,6 +406,24 @@ mod tests {
     }
 
     #[test]
+    fn an_exchange_swaps_and_leaves_nothing_beside() {
+        sys::unshare_fs().unwrap();
+        std::env::set_current_dir("/proc").unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        fs::create_dir_all(scratch.path().join("d/s")).unwrap();
+        fs::write(scratch.path().join("f"), "x").unwrap();
+        let place = |name: &CStr| Place {
+            dir: Rc::new(crate::resolve::hold(open(scratch.path())).unwrap()),
+            last: name.to_owned(),
+        };
+        let seen = |name| sys::statx(open(scratch.path()).as_fd(), name, NOFOLLOW).unwrap();
+        exchange(&place(c"d"), &place(c"f"), &seen(c"d"), &seen(c"f")).unwrap();
+        assert!(scratch.path().join("f/s").is_dir());
+        assert_eq!(fs::read(scratch.path().join("d")).unwrap(), b"x");
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 2);
+    }
+
+    #[test]
     fn what_cannot_be_finished_is_put_back() {
         sys::unshare_fs().unwrap();
         std::env::set_current_dir("/proc").unwrap();

@@ -231,6 +231,39 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.as_fd().try_clone_to_owned().map_err(Errno::from)
 }
 
+/// The size a file may have (RLIMIT_FSIZE) is no matter of the supervisor's, which writes the journal and copies files up: it is
+/// raised as far as it goes. Where that is not enough, a write fails instead of ending the process.
+pub(crate) fn lift_size_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a whole struct rlimit.
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0
+        || limit.rlim_cur == libc::RLIM_INFINITY
+    {
+        return;
+    }
+    let all = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    let most = libc::rlimit {
+        rlim_cur: limit.rlim_max,
+        rlim_max: limit.rlim_max,
+    };
+    // SAFETY: both are whole structs; the set of signals is initialised before it is used, and the mask is this thread's own.
+    unsafe {
+        if libc::setrlimit(libc::RLIMIT_FSIZE, &raw const all) != 0 {
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most);
+        }
+        let mut signal = mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut signal);
+        libc::sigaddset(&raw mut signal, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signal, std::ptr::null_mut());
+    }
+}
+
 /// Whether a file may grow to `size` by the limits (RLIMIT_FSIZE) of both a task and the supervisor. One that cannot be asked
 /// for may not.
 pub(crate) fn may_grow(tid: u32, size: u64) -> bool {

@@ -54,7 +54,7 @@ macro_rules! probes {
     )* };
 }
 
-probes! { plain umask subdir thread fork deleted userns landlock }
+probes! { plain limit umask subdir thread fork deleted userns landlock }
 
 #[test]
 fn as_root_chroot_dropped_and_nocaps() {

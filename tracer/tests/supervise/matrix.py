@@ -141,6 +141,23 @@ def everything():
             note("openat2 %r %o" % (short(n), flags), r)
             if n == b"nope": undo(b"nope")
             if n == b"dangling": undo(b"nowhere")
+    for n in (b"nope/new", b"new", long_path, None, BAD):
+        for mode in (stat.S_IFDIR | 0o777, 0o150000, stat.S_IFLNK | 0o777): note("mknod %o %r" % (mode, short(n)), call(133, n, mode, 0))
+        note("symlink to nothing %r" % short(n), call(88, b"", n)); note("exchange and noreplace %r" % short(n), call(316, AT, n, AT, n, 3))
+        note("utimensat omit %r" % short(n), call(280, AT, n, ctypes.create_string_buffer(struct.pack("4q", 0, 0x3ffffffe, 0, 0x3ffffffe)), 0))
+        for size, flags in ((3, 0), (24, 0x8000)): note("file_setattr %d %r" % (size, short(n)), call(469, AT, n, ctypes.create_string_buffer(24), size, flags))
+        for old in (b"file", b"nope", b"nope/x", long_path, None):
+            if n != b"new": note("linkat %r %r" % (short(old), short(n)), call(265, AT, old, AT, n, 0)); note("renameat2 %r %r" % (short(old), short(n)), call(316, AT, old, AT, n, 0))
+    value = ctypes.create_string_buffer(b"v"); args = ctypes.create_string_buffer(struct.pack("QII", ctypes.addressof(value), 1, 0))
+    w = os.open("file", os.O_PATH)
+    for label, fd in (("f", f), ("path", w), ("closed", 999)):
+        for n in (b"", None):
+            note("setxattrat %s %r" % (label, n), call(463, fd, n, 0x1000, b"user.at", args, 16)); note("removexattrat", call(466, fd, n, 0x1000, b"user.at")); note("again", call(466, fd, n, 0x1000, b"user.at"))
+    os.close(w); note("rmdir /", call(84, b"/"))
+    with open("held", "w+") as held:
+        held.write("x"); held.flush(); os.unlink("held"); note("links of an unlinked file", (os.fstat(held.fileno()).st_nlink, ""))
+    with open("held", "w+") as held:
+        held.write("x"); held.flush(); open("over", "w").close(); os.rename("over", "held"); note("links of a replaced file", (os.fstat(held.fileno()).st_nlink, "")); os.unlink("held")
     note("openat2 null", call(437, AT, b"file", None, 24)); note("utime bad", call(132, b"file", 8)); note("umask", (os.umask(0o27), ""))
     for n in ("sock", "file", "ro/sock", "nope/sock", "dir/sock"):
         s = socket.socket(socket.AF_UNIX)
@@ -161,6 +178,13 @@ def everything():
     note("execve nope", call(59, b"nope", None, None)); note("execve dir", call(59, b"dir", None, None)); note("execve file", call(59, b"file", None, None)); note("execve bad", call(59, None, None, None))
 
 if PROBE == "plain": everything()
+elif PROBE == "limit":
+    import resource, signal
+    signal.signal(signal.SIGXFSZ, lambda *_: note("SIGXFSZ", (0, ""))); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    for n in (b"file", b"nope", b"dir", b"ro/in"):
+        for size in (5, 900, 1000, 1001, 70000, 10): note("truncate %r %d" % (n, size), call(76, n, size))
+    # What this program itself says is longer.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY if resource.getrlimit(resource.RLIMIT_FSIZE)[1] < 0 else resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
 elif PROBE == "umask": os.umask(0o077); everything()
 elif PROBE == "subdir": os.chdir("dir"); os.chdir(".."); everything()
 elif PROBE == "thread":

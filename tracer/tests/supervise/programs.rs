@@ -188,6 +188,35 @@ fn contents_are_kept_before_they_are_lost() {
 }
 
 #[test]
+fn a_small_file_that_lost_its_name_has_none_and_its_content_is_kept() {
+    let scratch = Scratch::layered();
+    let run = scratch.python(
+        "import os\nfor n in (10, 100000):\n  for lose in (os.unlink, lambda f: os.rename('g', f)):\n    f = open('f', 'w+'); f.write('x' * n); f.flush()\n\
+         \x20   open('g', 'w').close(); lose('f'); print(os.fstat(f.fileno()).st_nlink, end=' ')",
+    );
+    // A larger one is kept by a link, which costs no copy.
+    assert_eq!(String::from_utf8_lossy(&run.ok().stdout), "0 0 1 1 ");
+    let mut kept: Vec<u64> = std::fs::read_dir(&run.versions)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .filter(|len| *len > 0)
+        .collect();
+    kept.sort_unstable();
+    assert_eq!(kept, [10, 10, 100_000, 100_000]);
+}
+
+#[test]
+fn a_call_that_takes_nothing_away_keeps_nothing() {
+    let scratch = Scratch::layered();
+    let run = scratch.python(
+        "import os, ctypes\nc = ctypes.CDLL(None)\nfor n in 'fg': open(n, 'w').write('x' * 100000)\n\
+         assert c.syscall(316, -100, b'f', -100, b'g', 1) == -1 and c.syscall(263, -100, b'g', 0x200) == -1\nprint(os.stat('g').st_nlink)",
+    );
+    assert_eq!(run.ok().stdout, b"1\n");
+    assert_eq!(std::fs::read_dir(&run.versions).unwrap().count(), 0);
+}
+
+#[test]
 fn what_no_event_explains_is_settled() {
     let scratch = Scratch::layered();
     let run = scratch.python(
