@@ -94,9 +94,10 @@ impl Known {
             }
             if let Step::Put(put) = step {
                 // What was moved from elsewhere in the real tree may be there again.
-                if let Some(mut from) = absolute(&plan, &put.hold).filter(|_| is_relocation(put)) {
-                    from = before(&moves, from);
-                    moves.push((from.clone(), path.clone()));
+                if let Some(from) = absolute(&plan, &put.hold).filter(|_| is_relocation(put)) {
+                    let origin = before(&moves, from.clone());
+                    moves.push((from, path.clone()));
+                    let from = origin;
                     raise(&mut self.paths, &from, time);
                     from.parent()
                         .into_iter()
