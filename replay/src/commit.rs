@@ -48,9 +48,13 @@ pub fn plan(
         .map(|cover| cover.mount_point.as_path())
         .collect();
     let mut file = plan_file(&targets);
-    let notes = build::build(
-        session, &store, &scanned, chosen, options, &memory, number, &mut file,
-    )?;
+    let ground = build::Ground {
+        session,
+        store: &store,
+        scanned: &scanned,
+        memory: &memory,
+    };
+    let notes = build::build(&ground, chosen, options, number, &mut file)?;
     place::check_space(&store, &scanned, &file)?;
     Ok(Plan {
         kind: Kind::Commit,

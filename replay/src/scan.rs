@@ -3,12 +3,11 @@
 use crate::conflict::Reason;
 use crate::layer::{self, Attributes, Marks, Origin};
 use crate::ledger::{Ledger, Stage};
-use crate::meta::xattrs;
 use crate::net::NetError;
-use crate::node::{FileType, Node};
-use crate::root::{Root, absent_is_none, open_regular};
+use crate::node::Node;
+use crate::root::{Root, absent_is_none};
 use crate::step::Loc;
-use crate::sys::{self, Entry};
+use crate::sys;
 use effigy_journal::Session;
 use std::ffi::CStr;
 use std::io;
@@ -17,6 +16,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 mod compare;
+mod fresh;
+mod gone;
 mod origins;
 
 pub(crate) use origins::file_handle;
@@ -392,49 +393,6 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The real names in a directory whose upper hides them.
-    fn unlisted(
-        &mut self,
-        rel: &mut Vec<u8>,
-        upper: &[Entry],
-        index: Option<usize>,
-    ) -> Result<(), NetError> {
-        let Some(target) = self.target else {
-            return Ok(());
-        };
-        let real = match target.open_dir(rel) {
-            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
-                let reason = Reason::Unreadable {
-                    errno: libc::EACCES,
-                };
-                let node = target.find(rel).map_err(self.real_error(rel))?;
-                let item = self.item(rel, What::Blocked(reason), None);
-                self.push(Item { real: node, ..item });
-                return Ok(());
-            }
-            other => other.map_err(self.real_error(rel))?,
-        };
-        let length = rel.len();
-        for entry in sys::read_dir(real.as_fd()).map_err(self.real_error(rel))? {
-            if upper.binary_search_by(|u| u.name.cmp(&entry.name)).is_ok() {
-                continue;
-            }
-            if let Some(index) = index {
-                self.items[index]
-                    .unlisted
-                    .push(entry.name.to_bytes().to_vec());
-            }
-            push_name(rel, &entry.name);
-            let node = absent_is_none(sys::stat(real.as_fd(), &entry.name))
-                .map_err(self.real_error(rel))?;
-            if let Some(node) = node {
-                self.deleted(rel, node, None)?;
-            }
-            rel.truncate(length);
-        }
-        Ok(())
-    }
-
     /// One entry of a merged directory.
     fn entry(
         &mut self,
@@ -576,297 +534,6 @@ impl<'a> Walk<'a> {
         self.close(index);
         Ok(())
     }
-
-    /// Something of the upper where nothing real stands.
-    fn absent(&mut self, rel: &mut Vec<u8>, upper: Node, marks: Marks) -> Result<(), NetError> {
-        if upper.is_dir() && marks.origin.is_some() {
-            let parent = self
-                .target
-                .map(|target| target.display(rel))
-                .unwrap_or_default();
-            return self.blocked(rel, Reason::ParentGone { parent });
-        }
-        self.added(rel, upper, marks, None, false).map(drop)
-    }
-
-    /// A real mount stands where the layer has something.
-    fn mounted(&mut self, rel: &[u8], upper: Node, real: Node) -> Result<(), NetError> {
-        if upper.is_dir() && real.is_dir() && self.is_empty(rel)? {
-            return Ok(());
-        }
-        let item = self.item(rel, What::Blocked(Reason::MountInTheWay), None);
-        self.push(Item {
-            upper: Some(upper),
-            real: Some(real),
-            ..item
-        });
-        Ok(())
-    }
-
-    fn is_empty(&self, rel: &[u8]) -> Result<bool, NetError> {
-        let dir = self.open_upper(rel)?;
-        Ok(sys::read_dir(dir.fd.as_fd())
-            .map_err(self.upper_error(rel))?
-            .is_empty())
-    }
-
-    /// A directory of the layer whose real place is gone: one conflict, unless nothing changed in it.
-    fn blocked(&mut self, rel: &mut Vec<u8>, reason: Reason) -> Result<(), NetError> {
-        let upper = self.upper.stat(rel).map_err(self.upper_error(rel))?;
-        let index = self.push(Item {
-            upper,
-            ..self.item(rel, What::Blocked(reason), None)
-        });
-        self.new_children(rel, &Marks::default(), index, true)?;
-        if self.items.len() == index + 1 {
-            self.items.pop();
-        } else {
-            self.close(index);
-        }
-        Ok(())
-    }
-
-    /// Something new with all that is below. `quiet`: its whiteouts are of no interest.
-    fn added(
-        &mut self,
-        rel: &mut Vec<u8>,
-        upper: Node,
-        marks: Marks,
-        parent: Option<usize>,
-        quiet: bool,
-    ) -> Result<usize, NetError> {
-        let index = self.push(Item {
-            upper: Some(upper),
-            opaque: marks.opaque,
-            attributes: marks.attributes.clone(),
-            origin: marks.origin.clone(),
-            ..self.item(rel, What::Added, parent)
-        });
-        if upper.is_dir() {
-            self.new_children(rel, &marks, index, quiet)?;
-            self.close(index);
-        }
-        Ok(index)
-    }
-
-    /// The entries of a directory that is new as a whole.
-    fn new_children(
-        &mut self,
-        rel: &mut Vec<u8>,
-        marks: &Marks,
-        index: usize,
-        quiet: bool,
-    ) -> Result<(), NetError> {
-        self.enter(rel)?;
-        let dir = self.open_upper(rel)?;
-        let length = rel.len();
-        let collapse = self.collapse && !quiet;
-        let mut entries = Vec::new();
-        let read = sys::each_entry(dir.fd.as_fd(), |name, kind| {
-            if !(collapse && is_plain(kind, marks)) {
-                entries.push(Entry {
-                    name: name.to_owned(),
-                    kind,
-                });
-            }
-        });
-        read.map_err(self.upper_error(rel))?;
-        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        for entry in &entries {
-            push_name(rel, &entry.name);
-            if collapse {
-                self.collapsed(rel, dir.fd.as_fd(), entry, marks, index)?;
-            } else {
-                self.new_entry(rel, dir.fd.as_fd(), &entry.name, marks, index, quiet)?;
-            }
-            rel.truncate(length);
-        }
-        self.depth -= 1;
-        Ok(())
-    }
-
-    fn new_entry(
-        &mut self,
-        rel: &mut Vec<u8>,
-        dir: BorrowedFd<'_>,
-        name: &CStr,
-        parent: &Marks,
-        index: usize,
-        quiet: bool,
-    ) -> Result<(), NetError> {
-        let node = sys::stat(dir, name).map_err(self.upper_error(rel))?;
-        if layer::is_whiteout(dir, name, &node, parent).map_err(self.upper_error(rel))? {
-            self.items[index]
-                .inner
-                .push(Inner::Whiteout { rel: rel.clone() });
-            return Ok(());
-        }
-        let mut marks = Marks::default();
-        if node.is_dir() || (node.is_file() && parent.impure) {
-            marks = self
-                .read_marks(dir, name, &node)
-                .map_err(self.upper_error(rel))?;
-        }
-        self.added(rel, node, marks, Some(index), quiet).map(drop)
-    }
-
-    /// An entry of a new directory, looked at only for what must not reach the real tree.
-    fn collapsed(
-        &mut self,
-        rel: &mut Vec<u8>,
-        dir: BorrowedFd<'_>,
-        entry: &Entry,
-        parent: &Marks,
-        index: usize,
-    ) -> Result<(), NetError> {
-        let node = sys::stat(dir, &entry.name).map_err(self.upper_error(rel))?;
-        if layer::is_whiteout(dir, &entry.name, &node, parent).map_err(self.upper_error(rel))? {
-            self.items[index]
-                .inner
-                .push(Inner::Whiteout { rel: rel.clone() });
-            return Ok(());
-        }
-        if !(node.is_dir() || node.is_file()) {
-            return Ok(());
-        }
-        let marks = self
-            .read_marks(dir, &entry.name, &node)
-            .map_err(self.upper_error(rel))?;
-        if !marks.attributes.is_empty() {
-            let attributes = marks.attributes.clone();
-            self.items[index].inner.push(Inner::Strip {
-                rel: rel.clone(),
-                ino: node.ino,
-                mode: node.mode,
-                attributes,
-            });
-        }
-        if node.is_dir() {
-            self.new_children(rel, &marks, index, false)?;
-        }
-        Ok(())
-    }
-
-    /// Something real that is to go, with all that is below.
-    fn deleted(
-        &mut self,
-        rel: &mut Vec<u8>,
-        real: Node,
-        parent: Option<usize>,
-    ) -> Result<usize, NetError> {
-        let mount = self.target.map(|target| target.node().mount);
-        let what = if Some(real.mount) == mount {
-            What::Deleted
-        } else {
-            What::Blocked(Reason::MountInTheWay)
-        };
-        let index = self.push(Item {
-            real: Some(real),
-            ..self.item(rel, what.clone(), parent)
-        });
-        if real.is_dir() && what == What::Deleted {
-            self.deleted_children(rel, index)?;
-            self.close(index);
-        }
-        Ok(index)
-    }
-
-    fn deleted_children(&mut self, rel: &mut Vec<u8>, index: usize) -> Result<(), NetError> {
-        let Some(target) = self.target else {
-            return Ok(());
-        };
-        self.enter(rel)?;
-        let dir = match target.open_dir(rel) {
-            Ok(dir) => dir,
-            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
-                // What cannot be listed cannot be known to be what the session saw.
-                self.items[index].what = What::Blocked(Reason::Unreadable {
-                    errno: libc::EACCES,
-                });
-                self.depth -= 1;
-                return Ok(());
-            }
-            Err(e) => return Err(self.real_error(rel)(e)),
-        };
-        let length = rel.len();
-        for entry in sys::read_dir(dir.as_fd()).map_err(self.real_error(rel))? {
-            push_name(rel, &entry.name);
-            let node = absent_is_none(sys::stat(dir.as_fd(), &entry.name))
-                .map_err(self.real_error(rel))?;
-            if let Some(node) = node {
-                self.deleted(rel, node, Some(index))?;
-            }
-            rel.truncate(length);
-        }
-        self.depth -= 1;
-        Ok(())
-    }
-
-    /// Marks of an entry, which its owner may have made unreadable.
-    fn read_marks(&self, dir: BorrowedFd<'_>, name: &CStr, node: &Node) -> io::Result<Marks> {
-        match layer::marks(dir, Some(name)) {
-            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
-                let pinned = crate::root::pin(dir, name)?;
-                sys::chmod(pinned.fd.as_fd(), node.mode | 0o400)?;
-                let marks = layer::marks(dir, Some(name));
-                sys::chmod(pinned.fd.as_fd(), node.mode)?;
-                marks
-            }
-            other => other,
-        }
-    }
-
-    /// How two of the same type, no directories, differ.
-    fn compare(
-        &self,
-        upper_dir: BorrowedFd<'_>,
-        real_dir: BorrowedFd<'_>,
-        name: &CStr,
-        upper: &Node,
-        real: &Node,
-    ) -> io::Result<Option<What>> {
-        let content = match upper.kind {
-            FileType::Regular if upper.size != real.size => true,
-            FileType::Regular => {
-                upper.size > 0 && compare::content_differs(upper_dir, real_dir, name, upper, real)?
-            }
-            FileType::Symlink => sys::readlink(upper_dir, name)? != sys::readlink(real_dir, name)?,
-            FileType::Character | FileType::Block => upper.rdev != real.rdev,
-            _ => false,
-        };
-        if content {
-            return Ok(Some(What::Content));
-        }
-        let stat = |n: &Node| {
-            (
-                if n.kind == FileType::Symlink {
-                    0
-                } else {
-                    n.mode
-                },
-                n.uid,
-                n.gid,
-                n.mtime,
-            )
-        };
-        if stat(upper) != stat(real) {
-            return Ok(Some(What::Metadata));
-        }
-        let special = !upper.is_file();
-        Ok(
-            (!special && compare::xattrs_differ(upper_dir, real_dir, name)?)
-                .then_some(What::Metadata),
-        )
-    }
-}
-
-/// Whether nothing about such an entry of a new directory can be overlayfs's own.
-fn is_plain(kind: u8, parent: &Marks) -> bool {
-    match kind {
-        libc::DT_REG => !parent.impure && !parent.xwhiteouts,
-        libc::DT_LNK | libc::DT_FIFO | libc::DT_SOCK | libc::DT_BLK => true,
-        _ => false,
-    }
 }
 
 fn push_name(rel: &mut Vec<u8>, name: &CStr) {
@@ -874,17 +541,4 @@ fn push_name(rel: &mut Vec<u8>, name: &CStr) {
         rel.push(b'/');
     }
     rel.extend_from_slice(name.to_bytes());
-}
-
-/// Attributes of one entry that may be unreadable for its owner: then there are none to be seen.
-fn xattrs_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<crate::meta::Xattrs> {
-    match xattrs(dir, Some(name)) {
-        Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(crate::meta::Xattrs::new()),
-        other => other,
-    }
-}
-
-/// Opens an entry to read it.
-fn open_entry(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    open_regular(dir, name, libc::O_RDONLY)
 }

@@ -1,35 +1,46 @@
 //! From what differs to steps.
 
-use super::check::Refusal;
 use super::choose::{Chosen, first_unselected, path_of};
-use super::place::{Parents, is_opaque, parent_of};
+use super::place::Parents;
 use crate::conflict::{Advice, Conflict, Reason};
 use crate::layer::Origin;
 use crate::ledger::PlanFile;
-use crate::meta::{Meta, Xattrs, xattrs};
-use crate::net::NetError;
-use crate::node::{FileType, Node};
 use crate::options::{OnConflict, Options};
 use crate::plan::{Note, PlanError};
 use crate::recollect::Recollection;
 use crate::root::Root;
-use crate::scan::{Inner, Item, Scanned, What, file_handle};
-use crate::step::{Loc, New, Put, Rewrite, SetMeta, Source, Step};
-use crate::sys;
+use crate::scan::{Item, Scanned, What, file_handle};
+use crate::step::{Loc, SetMeta, Step};
 use effigy_journal::Session;
 use std::collections::{HashMap, HashSet};
 
-/// Turns the chosen items into the steps of `file`.
+mod attributes;
+mod put;
+
+pub(super) use attributes::attributes;
+
+/// What a plan is made from.
+pub(super) struct Ground<'a> {
+    pub(super) session: &'a Session,
+    pub(super) store: &'a Root,
+    pub(super) scanned: &'a Scanned,
+    pub(super) memory: &'a Recollection,
+}
+
+/// Turns the chosen items into the steps of `file`, the plan of this number.
 pub(super) fn build(
-    session: &Session,
-    store: &Root,
-    scanned: &Scanned,
+    ground: &Ground<'_>,
     chosen: Chosen,
     options: &Options,
-    memory: &Recollection,
     number: u32,
     file: &mut PlanFile,
 ) -> Result<Vec<Note>, PlanError> {
+    let Ground {
+        session,
+        store,
+        scanned,
+        memory,
+    } = *ground;
     let mut builder = Builder {
         session,
         store,
@@ -100,15 +111,24 @@ impl<'a> Builder<'a> {
         self.metas.sort_by_key(|meta| {
             std::cmp::Reverse(meta.target.rel().iter().filter(|&&b| b == b'/').count())
         });
-        for meta in &mut self.metas {
-            let moved = meta
-                .made_by
-                .map(|index| index.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX)));
-            meta.made_by = moved;
+        // What is written in place shows under every name of a file, so other steps must have looked at those before.
+        let is_rewrite = |step: &Step| matches!(step, Step::Rewrite(_));
+        let mut places = Vec::with_capacity(self.main.len());
+        let mut next = offset;
+        for step in &self.main {
+            places.push(u32::try_from(next).unwrap_or(u32::MAX));
+            next += usize::from(!is_rewrite(step));
         }
+        for meta in &mut self.metas {
+            let place = |index: u32| places.get(index as usize).copied();
+            meta.made_by = meta.made_by.and_then(place);
+        }
+        let (mut rewrites, mut puts): (Vec<_>, Vec<_>) =
+            self.main.into_iter().partition(is_rewrite);
         file.steps = self.first;
         file.steps.append(&mut self.layer);
-        file.steps.append(&mut self.main);
+        file.steps.append(&mut puts);
+        file.steps.append(&mut rewrites);
         file.steps.extend(self.metas.into_iter().map(Step::Meta));
         file.overwritten = self.overwritten;
         Ok(self.chosen.notes)
@@ -375,421 +395,5 @@ impl<'a> Builder<'a> {
             });
         }
         Ok(())
-    }
-
-    /// A directory that is new as a whole.
-    fn put_tree(&mut self, index: usize) -> Result<(), PlanError> {
-        let item = self.item(index);
-        let Some(node) = item.upper else {
-            return Ok(());
-        };
-        let moves = self.moves(item)?;
-        let range = &self.scanned.items[index..item.end];
-        let new = New {
-            source: Source::Move,
-            node,
-            tree: true,
-        };
-        if !self.put(index, item.real, Some(new))? {
-            return Ok(());
-        }
-        for below in range {
-            self.strip(below, moves);
-        }
-        // Names inside that are, elsewhere, names of a real file which keeps its inode.
-        for below in range.iter().skip(1).filter(|_| moves) {
-            if let Some(master) = self.master(below) {
-                let source = Source::Link(Loc::Target(master.cover, master.rel.clone()));
-                let link = New {
-                    source,
-                    node: master.real.unwrap_or(node),
-                    tree: false,
-                };
-                let hold = self.next_archive();
-                self.main.push(Step::Put(Put {
-                    target: Loc::Target(below.cover, below.rel.clone()),
-                    old: below.upper,
-                    new: Some(link),
-                    hold: hold.clone(),
-                    archive: Some(hold),
-                    copied: false,
-                }));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes off what is overlayfs's own, of the item and of what it holds in collapsed form.
-    fn strip(&mut self, item: &Item, moves: bool) {
-        let at = self.upper_rel(item.cover, &item.rel);
-        let own = item
-            .upper
-            .map(|upper| (at, upper.ino, upper.mode, &item.attributes));
-        let mut strip =
-            |at: Vec<u8>, ino: u64, mode: u32, attributes: &crate::layer::Attributes| {
-                if moves && !attributes.is_empty() {
-                    self.layer.push(Step::Strip {
-                        at,
-                        ino,
-                        mode,
-                        attributes: attributes.clone(),
-                    });
-                } else if is_opaque(attributes) {
-                    self.transparent.push(Step::Transparent { at, mode });
-                }
-            };
-        if let Some((at, ino, mode, attributes)) = own {
-            strip(at, ino, mode, attributes);
-        }
-        for inner in &item.inner {
-            match inner {
-                Inner::Strip {
-                    rel,
-                    ino,
-                    mode,
-                    attributes,
-                } => {
-                    let layer = self.upper_rel(item.cover, rel);
-                    if moves {
-                        self.layer.push(Step::Strip {
-                            at: layer,
-                            ino: *ino,
-                            mode: *mode,
-                            attributes: attributes.clone(),
-                        });
-                    } else if is_opaque(attributes) {
-                        self.transparent.push(Step::Transparent {
-                            at: layer,
-                            mode: *mode,
-                        });
-                    }
-                }
-                Inner::Whiteout { rel } if moves => {
-                    let at = self.upper_rel(item.cover, rel);
-                    self.layer.push(Step::Unwhiteout { at });
-                }
-                Inner::Whiteout { .. } => {}
-            }
-        }
-    }
-
-    /// Whether the item is moved out of the layer.
-    fn moves(&mut self, item: &Item) -> Result<bool, PlanError> {
-        Ok(!self.options.keep && self.parents.is_movable(item.cover, &item.rel)?)
-    }
-
-    /// Anything but a directory.
-    fn put_node(&mut self, index: usize) -> Result<(), PlanError> {
-        let item = self.item(index);
-        let Some(node) = item.upper else {
-            return Ok(());
-        };
-        let moves = self.moves(item)?;
-        if self.put(
-            index,
-            item.real,
-            Some(New {
-                source: Source::Move,
-                node,
-                tree: false,
-            }),
-        )? && moves
-        {
-            self.strip(item, true);
-        }
-        Ok(())
-    }
-
-    /// Another name of a real file.
-    fn link(&mut self, index: usize, master: &Item) -> Result<(), PlanError> {
-        let item = self.item(index);
-        let Some(node) = master.real else {
-            return Ok(());
-        };
-        let source = Source::Link(Loc::Target(master.cover, master.rel.clone()));
-        self.put(
-            index,
-            item.real,
-            Some(New {
-                source,
-                node,
-                tree: false,
-            }),
-        )
-        .map(drop)
-    }
-
-    /// A new directory of which only a part is wanted. Whether it could be planned.
-    fn put_directory(&mut self, index: usize) -> Result<bool, PlanError> {
-        let item = self.item(index);
-        let Some(node) = item.upper else {
-            return Ok(false);
-        };
-        let after = self.upper_meta(item)?;
-        let mut staged = after.clone();
-        if sys::euid() != 0 {
-            staged.mode |= 0o700;
-        }
-        let new = New {
-            source: Source::Directory(staged.clone()),
-            node,
-            tree: false,
-        };
-        if !self.put(index, item.real, Some(new))? {
-            return Ok(false);
-        }
-        if staged != after {
-            let made_by = u32::try_from(self.main.len() - 1).ok();
-            let target = Loc::Target(item.cover, item.rel.clone());
-            self.metas.push(SetMeta {
-                target,
-                node,
-                before: staged,
-                after,
-                made_by,
-                aid: false,
-            });
-        }
-        if item.opaque {
-            let at = self.upper_rel(item.cover, &item.rel);
-            self.transparent.push(Step::Transparent {
-                at,
-                mode: node.mode,
-            });
-        }
-        Ok(true)
-    }
-
-    fn next_archive(&mut self) -> Loc {
-        self.kept += 1;
-        Loc::Session(format!("apply/{}/before/{}", self.number, self.kept).into_bytes())
-    }
-
-    /// Puts, replaces or removes. Whether it could be planned.
-    fn put(
-        &mut self,
-        index: usize,
-        old: Option<Node>,
-        mut new: Option<New>,
-    ) -> Result<bool, PlanError> {
-        let item = self.item(index);
-        if let Some(Refusal(reason)) = self.check_put(item, old.as_ref())? {
-            self.refuse(index, reason);
-            return Ok(false);
-        }
-        let movable = self.parents.is_movable(item.cover, &item.rel)?;
-        let upper = self.upper_rel(item.cover, &item.rel);
-        let target = Loc::Target(item.cover, item.rel.clone());
-        if let Some(new) = &mut new
-            && new.source == Source::Move
-            && (!movable || self.options.keep)
-        {
-            new.source = Source::Copy(upper.clone());
-        }
-        let moved = new.as_ref().is_some_and(|new| new.source == Source::Move);
-        if new
-            .as_ref()
-            .is_some_and(|new| matches!(new.source, Source::Move | Source::Copy(_)))
-            && let Some(parent) = parent_of(&upper)
-        {
-            self.open_layer_directory(parent)?;
-        }
-        let archive = self.next_archive();
-        let put = if !movable {
-            let hold = self.temporary(item.cover, &item.rel)?;
-            Put {
-                target,
-                old,
-                new,
-                hold,
-                archive: old.map(|_| archive),
-                copied: true,
-            }
-        } else if moved {
-            Put {
-                target,
-                old,
-                new,
-                hold: Loc::Session(upper),
-                archive: old.map(|_| archive),
-                copied: false,
-            }
-        } else {
-            Put {
-                target,
-                old,
-                new,
-                hold: archive.clone(),
-                archive: old.map(|_| archive),
-                copied: false,
-            }
-        };
-        self.note_overwritten(index);
-        self.main.push(Step::Put(put));
-        Ok(true)
-    }
-
-    /// Whether the plan leaves this real directory, or one above it, locked for its owner.
-    fn is_closed(&self, cover: u32, rel: &[u8]) -> bool {
-        let above = |at: &[u8]| {
-            let below = rel.strip_prefix(at);
-            below.is_some_and(|below| at.is_empty() || below.is_empty() || below.starts_with(b"/"))
-        };
-        let is =
-            |meta: &SetMeta| matches!(&meta.target, Loc::Target(n, at) if *n == cover && above(at));
-        sys::euid() != 0
-            && self
-                .metas
-                .iter()
-                .any(|meta| is(meta) && meta.after.mode & 0o300 != 0o300)
-    }
-
-    fn note_overwritten(&mut self, index: usize) {
-        let item = self.item(index);
-        if self.chosen.overwritten[index..item.end].contains(&true) {
-            self.overwritten
-                .push(Loc::Target(item.cover, item.rel.clone()));
-        }
-    }
-
-    /// A name that nobody else uses, beside the target or, when its directory is yet to be made or opened,
-    /// above that.
-    fn temporary(&mut self, cover: u32, rel: &[u8]) -> Result<Loc, PlanError> {
-        let name = format!(
-            ".effigy-{}-{}-{}",
-            self.session.record.id, self.number, self.kept
-        )
-        .into_bytes();
-        let mut at = parent_of(rel);
-        while let Some(parent) = at {
-            if parent.is_empty() {
-                break;
-            }
-            let found = self.parents.get(cover, parent)?;
-            let usable = found.is_some_and(|parent| parent.refusal.is_none());
-            if usable && !self.is_closed(cover, parent) {
-                return Ok(Loc::Target(cover, [parent, b"/", &name].concat()));
-            }
-            at = parent_of(parent);
-        }
-        Ok(Loc::Target(cover, name))
-    }
-
-    /// Attributes of the layer's inode.
-    fn upper_meta(&self, item: &Item) -> Result<Meta, PlanError> {
-        let rel = self.upper_rel(item.cover, &item.rel);
-        let node = item.upper.ok_or_else(|| {
-            NetError::io(self.store.display(&rel))(std::io::ErrorKind::NotFound.into())
-        })?;
-        let found = attributes(self.store, &rel, &node);
-        Ok(Meta::of(
-            &node,
-            found.map_err(NetError::io(self.store.display(&rel)))?,
-        ))
-    }
-
-    /// Attributes of the real inode.
-    fn real_meta(&self, item: &Item, node: &Node) -> Result<Meta, PlanError> {
-        let Some(target) = self.parents.target(item.cover) else {
-            return Ok(Meta::of(node, Xattrs::new()));
-        };
-        let found = attributes(target, &item.rel, node);
-        Ok(Meta::of(
-            node,
-            found.map_err(NetError::io(target.display(&item.rel)))?,
-        ))
-    }
-
-    fn meta(&mut self, index: usize) -> Result<(), PlanError> {
-        let item = self.item(index);
-        let (Some(upper), Some(real)) = (item.upper, item.real) else {
-            return Ok(());
-        };
-        if let Some(Refusal(reason)) = self.check_owner(item, &real) {
-            self.refuse(index, reason);
-            return Ok(());
-        }
-        let before = self.real_meta(item, &real)?;
-        let mut after = self.upper_meta(item)?;
-        if item.rel.is_empty() {
-            after.xattrs.clone_from(&before.xattrs);
-        }
-        if upper.kind == FileType::Symlink {
-            after.mode = before.mode;
-        }
-        if after.mtime == before.mtime {
-            after.mtime = None;
-        }
-        self.note_overwritten(index);
-        let target = Loc::Target(item.cover, item.rel.clone());
-        self.metas.push(SetMeta {
-            target,
-            node: real,
-            before,
-            after,
-            made_by: None,
-            aid: false,
-        });
-        Ok(())
-    }
-
-    fn rewrite(&mut self, index: usize) -> Result<(), PlanError> {
-        let item = self.item(index);
-        let (Some(new), Some(old)) = (item.upper, item.real) else {
-            return Ok(());
-        };
-        if let Some(Refusal(reason)) = self.check_owner(item, &old) {
-            self.refuse(index, reason);
-            return Ok(());
-        }
-        let before = self.real_meta(item, &old)?;
-        let after = self.upper_meta(item)?;
-        let Loc::Session(archive) = self.next_archive() else {
-            return Ok(());
-        };
-        let source = self.upper_rel(item.cover, &item.rel);
-        if let Some(parent) = parent_of(&source) {
-            self.open_layer_directory(parent)?;
-        }
-        let target = Loc::Target(item.cover, item.rel.clone());
-        let step = Rewrite {
-            target,
-            old,
-            before,
-            new,
-            after,
-            source,
-            archive,
-        };
-        // Copy-up splits the names of a file: of several that were written to, the one written last counts.
-        match self.rewritten.get(&(item.cover, old.ino)).copied() {
-            Some(at) => {
-                if let Some(Step::Rewrite(first)) = self.main.get_mut(at)
-                    && first.new.mtime < step.new.mtime
-                {
-                    *first = step;
-                }
-            }
-            None => {
-                self.note_overwritten(index);
-                self.rewritten
-                    .insert((item.cover, old.ino), self.main.len());
-                self.main.push(Step::Rewrite(step));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The extended attributes of what stands at a path.
-pub(super) fn attributes(root: &Root, rel: &[u8], node: &Node) -> std::io::Result<Xattrs> {
-    if node.kind == FileType::Symlink {
-        return Ok(Xattrs::new());
-    }
-    let spot = root.spot(rel)?;
-    match xattrs(spot.dir(), Some(&spot.leaf)) {
-        // Its owner cannot read them; nothing is known to change then.
-        Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(Xattrs::new()),
-        other => other,
     }
 }

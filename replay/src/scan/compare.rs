@@ -1,13 +1,15 @@
 //! Comparing two files.
 
-use super::{open_entry, xattrs_of};
-use crate::node::Node;
-use crate::root::pin;
+use super::{Walk, What};
+use crate::layer::{self, Marks};
+use crate::meta::xattrs;
+use crate::node::{FileType, Node};
+use crate::root::{open_regular, pin};
 use crate::sys;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 /// Whether extended attributes differ.
 pub(super) fn xattrs_differ(
@@ -77,4 +79,78 @@ fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(filled)
+}
+
+impl Walk<'_> {
+    /// Marks of an entry, which its owner may have made unreadable.
+    pub(super) fn read_marks(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        node: &Node,
+    ) -> io::Result<Marks> {
+        match layer::marks(dir, Some(name)) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                let pinned = crate::root::pin(dir, name)?;
+                sys::chmod(pinned.fd.as_fd(), node.mode | 0o400)?;
+                let marks = layer::marks(dir, Some(name));
+                sys::chmod(pinned.fd.as_fd(), node.mode)?;
+                marks
+            }
+            other => other,
+        }
+    }
+
+    /// How two of the same type, no directories, differ.
+    pub(super) fn compare(
+        &self,
+        upper_dir: BorrowedFd<'_>,
+        real_dir: BorrowedFd<'_>,
+        name: &CStr,
+        upper: &Node,
+        real: &Node,
+    ) -> io::Result<Option<What>> {
+        let content = match upper.kind {
+            FileType::Regular if upper.size != real.size => true,
+            FileType::Regular => {
+                upper.size > 0 && content_differs(upper_dir, real_dir, name, upper, real)?
+            }
+            FileType::Symlink => sys::readlink(upper_dir, name)? != sys::readlink(real_dir, name)?,
+            FileType::Character | FileType::Block => upper.rdev != real.rdev,
+            _ => false,
+        };
+        if content {
+            return Ok(Some(What::Content));
+        }
+        let stat = |n: &Node| {
+            (
+                if n.kind == FileType::Symlink {
+                    0
+                } else {
+                    n.mode
+                },
+                n.uid,
+                n.gid,
+                n.mtime,
+            )
+        };
+        if stat(upper) != stat(real) {
+            return Ok(Some(What::Metadata));
+        }
+        let special = !upper.is_file();
+        Ok((!special && xattrs_differ(upper_dir, real_dir, name)?).then_some(What::Metadata))
+    }
+}
+
+/// Attributes of one entry that may be unreadable for its owner: then there are none to be seen.
+fn xattrs_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<crate::meta::Xattrs> {
+    match xattrs(dir, Some(name)) {
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(crate::meta::Xattrs::new()),
+        other => other,
+    }
+}
+
+/// Opens an entry to read it.
+fn open_entry(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    open_regular(dir, name, libc::O_RDONLY)
 }
