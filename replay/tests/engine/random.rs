@@ -71,7 +71,7 @@ fn operation(dice: &mut Dice, number: usize, initial: bool) -> String {
         ),
         // What is copied into itself depends on the order of entries.
         17 if format!("{q}/").starts_with(&format!("{p}/")) => "true".into(),
-        17 => format!("cp -aT {p} {q}"),
+        17 => format!("cp -aT --remove-destination {p} {q}"),
         18 => format!("rm -rf {p}; echo {number} >{p}"),
         _ => format!("[ -f {p} ] && {{ cat {p} >{q}.t; mv -T {q}.t {p}; }}"),
     }
