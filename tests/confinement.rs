@@ -135,6 +135,21 @@ as_everyone! {
         assert_eq!(scene.sh("ls; stat -c %F q").run().text(), "q\nfifo\n");
     }
 
+    fn no_other_program_is_started(scene: &Scene) {
+        if !has(scene, "strace") {
+            return;
+        }
+        let trace = scene.home().join("trace");
+        let done = scene.bare(&["strace", "-f", "-qq", "-e", "trace=execve,execveat", "-o"]).arg(&trace).arg(scene.program()).args(&["run", "-q", "-n", "--", "/bin/true"]).run();
+        if done.stderr.contains("ptrace") {
+            return skip("strace may not trace here");
+        }
+        done.must_succeed();
+        let calls = std::fs::read_to_string(&trace).expect("the trace");
+        let started: Vec<&str> = calls.lines().filter(|line| line.contains("exec") && line.ends_with("= 0")).collect();
+        assert!(started.len() == 2 && started[1].contains("/bin/true"), "{started:#?}");
+    }
+
     fn nested_runs(scene: &Scene) {
         let inner_store = scene.work().join("inner");
         let done = scene.effigy(&["run", "-n", "-s", "outer", "--"]).arg(scene.program()).args(&["run", "-n", "-s", "inner", "--store"]).arg(&inner_store)

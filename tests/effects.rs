@@ -57,6 +57,15 @@ as_everyone! {
         );
     }
 
+    fn metadata_of_a_file_with_two_names(scene: &Scene) {
+        scene.differential(
+            "echo c >l1; ln l1 l2; echo d >m1; ln m1 m2; mkdir d; ln m1 d/m3; echo n >n1; ln n1 n2",
+            "chmod 600 l2; chmod 640 d/m3; touch -d 2001-01-01 n1",
+            Times::Ignored,
+            &[],
+        );
+    }
+
     fn a_replaced_name_leaves_its_hard_link_alone(scene: &Scene) {
         scene.differential(
             "echo a >h1; ln h1 h2; echo b >k1; ln k1 k2",

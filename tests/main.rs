@@ -16,6 +16,7 @@ mod fidelity;
 mod held_back;
 mod killed;
 mod programs;
+mod replay;
 mod sessions;
 mod status;
 mod store;

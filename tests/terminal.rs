@@ -114,8 +114,8 @@ as_everyone! {
         if !has(scene, "python3") {
             return;
         }
-        let script = "trap 'echo now $(stty size)' WINCH; echo first $(stty size); while :; do read line && exit 0; done";
-        talk_to_effigy(scene, &["run", "-q", "-n", "--", "bash", "-c", script], &["e:first 24 80", "w:40, 120", "e:now 40 120", "s:\n", "s:\n"]);
+        let script = "trap 'echo now $(stty size); exit 3' WINCH; echo first $(stty size); while :; do sleep 0.05; done";
+        talk_to_effigy(scene, &["run", "-q", "-n", "--", "bash", "-c", script], &["e:first 24 80", "w:40, 120", "e:now 40 120"]).must_exit(3);
     }
 
     fn control_c_ends_the_command_not_effigy(scene: &Scene) {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -32,11 +33,18 @@ struct Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Directory,
-    File { content: Vec<u8>, holes: bool },
+    /// Without content where the tests' user may not read it.
+    File {
+        content: Option<Vec<u8>>,
+        holes: bool,
+    },
     Symlink(PathBuf),
     Fifo,
     Socket,
-    Device { block: bool, number: u64 },
+    Device {
+        block: bool,
+        number: u64,
+    },
 }
 
 impl Tree {
@@ -124,15 +132,21 @@ fn read_below(
         kind,
         permissions: found.mode() & 0o7777,
         owner: (found.uid(), found.gid()),
-        attributes: sys::attributes(&path)
-            .unwrap_or_else(|error| panic!("attributes of {}: {error}", path.display())),
+        attributes: match sys::attributes(&path) {
+            Err(error) if closed(&error) => BTreeMap::new(),
+            found => {
+                found.unwrap_or_else(|error| panic!("attributes of {}: {error}", path.display()))
+            }
+        },
         links,
         modified: (found.mtime(), found.mtime_nsec()),
     };
     nodes.insert(name.clone(), node);
     if is_directory {
-        let entries =
-            fs::read_dir(&path).unwrap_or_else(|error| panic!("list {}: {error}", path.display()));
+        let entries = match fs::read_dir(&path) {
+            Err(error) if closed(&error) => return,
+            list => list.unwrap_or_else(|error| panic!("list {}: {error}", path.display())),
+        };
         let mut children: Vec<OsString> = entries
             .map(|entry| entry.expect("an entry").file_name())
             .collect();
@@ -141,6 +155,11 @@ fn read_below(
             read_below(root, name.join(child), nodes, names);
         }
     }
+}
+
+/// Only root sees everything: what an ordinary user has closed to itself stays closed to its tests.
+fn closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied && !nix::unistd::geteuid().is_root()
 }
 
 fn kind(path: &Path, found: &fs::Metadata) -> Kind {
@@ -159,8 +178,10 @@ fn kind(path: &Path, found: &fs::Metadata) -> Kind {
             number: found.rdev(),
         }
     } else {
-        let content =
-            fs::read(path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
+        let content = match fs::read(path) {
+            Err(error) if closed(&error) => None,
+            read => Some(read.unwrap_or_else(|error| panic!("read {}: {error}", path.display()))),
+        };
         Kind::File {
             content,
             holes: found.blocks() * 512 + 4096 < found.size(),
@@ -213,14 +234,14 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory => f.write_str("a directory"),
-            Self::File { content, holes } => {
+            Self::File { content: None, .. } => f.write_str("a file that may not be read"),
+            Self::File {
+                content: Some(content),
+                holes,
+            } => {
                 let holes = if *holes { " with holes" } else { "" };
-                write!(
-                    f,
-                    "a file of {} bytes{holes}, \"{}\"",
-                    content.len(),
-                    content[..content.len().min(60)].escape_ascii()
-                )
+                let begin = content[..content.len().min(60)].escape_ascii();
+                write!(f, "a file of {} bytes{holes}, \"{begin}\"", content.len())
             }
             Self::Symlink(target) => write!(
                 f,

@@ -317,7 +317,7 @@ class Matrix:
                     pair = (b"own" if pair[0] == b"file" else b"ownlink" if pair[0] == b"tofile" else pair[0], pair[1])
                     if pair[0] not in (b"own", b"ownlink", b"nope", b"dir", b"", b"loop1", b"nope/f", LONG, None, BAD):
                         continue
-                if label.startswith("linkat") and pair[1] in (None, BAD) or not self.root and pair[1] in (b"/", b"/dev/shm/../new"):
+                if label.startswith("linkat") and pair[1] in (None, BAD) or not self.root and (pair[0] == b"/" or pair[1] in (b"/", b"/dev/shm/../new")):
                     continue
                 if self.say(label, pair, make(self.name(pair[0]), self.name(pair[1]))):
                     self.fixture.fresh()

@@ -1,5 +1,5 @@
-//! Every traced call answers inside what it answers outside, whatever name it is given and in whatever situation the process is, and does
-//! the same to the tree. The calls and the names are in `matrix.py`.
+//! Every traced call answers inside what it answers outside, whatever name it is given and in whatever situation the process is, and the
+//! process sees the same come of it. The calls and the names are in `matrix.py`.
 
 use super::scripts::Scripts;
 use crate::harness::{Done, Scene, Who, as_everyone, as_root, as_user, has, is_root, skip};
@@ -52,7 +52,6 @@ impl Situation {
         if bare.status == 77 {
             return skip(bare.text().trim());
         }
-        let after_bare = scene.tree();
         prepare();
         let before = scene.tree();
         let mut arguments = vec!["run", "-q", "-n", "-s", "matrix"];
@@ -66,10 +65,6 @@ impl Situation {
             "before it",
         );
         same(&bare, &inside);
-        scene.commit("matrix");
-        scene
-            .tree()
-            .must_equal(&after_bare, Times::Ignored, "run and committed", "run bare");
     }
 }
 

@@ -34,7 +34,7 @@ CALLS = [
     lambda some: os.rmdir(some.choice(ANY)),
     lambda some: os.link(some.choice(FILES), some.choice(FILES)),
     lambda some: os.symlink(some.choice(ANY), some.choice(ANY)),
-    lambda some: os.chmod(some.choice(FILES), some.choice([0o601, 0o602, 0o604, 0o610, 0o620])),
+    lambda some: os.chmod(some.choice(FILES), some.choice([0o701, 0o702, 0o704, 0o710, 0o720])),
     lambda some: os.truncate(some.choice(FILES), some.choice([0, 10])),
 ]
 
