@@ -33,9 +33,9 @@ pub fn plan(
 ) -> Result<Plan, PlanError> {
     let number = next_number(session)?;
     let memory = Recollection::of(session);
-    let collapse = selection.is_all() && !options.keep && !memory.has_moved_links();
+    let collapse = selection.is_all() && !options.keep;
     let mut scanned = scan::scan(session, collapse)?;
-    if collapse && has_unseen_links(&scanned) {
+    if collapse && (has_unseen_links(&scanned) || has_removed_links(&scanned)) {
         scanned = scan::scan(session, false)?;
     }
     let known = Known::of(session)?;
@@ -84,6 +84,16 @@ fn has_unseen_links(scanned: &scan::Scanned) -> bool {
     names
         .into_values()
         .any(|(seen, all, real)| real && seen < all)
+}
+
+/// Whether a name of a file with several was removed: it may have been moved into a new directory whose inside was not listed.
+fn has_removed_links(scanned: &scan::Scanned) -> bool {
+    scanned.items.iter().any(|item| {
+        item.what == scan::What::Deleted
+            && item
+                .real
+                .is_some_and(|real| real.is_file() && real.nlink > 1)
+    })
 }
 
 /// The number of the next apply, unless one was interrupted.

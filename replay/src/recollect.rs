@@ -4,6 +4,7 @@
 //! replaced by another, they do not. In a user namespace overlayfs leaves no mark of the difference.
 
 use effigy_journal::{Entry, Op, Outcome, PathId, Paths, Reader, Session, Stat};
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,18 +20,61 @@ enum Identity {
     Nothing,
 }
 
+/// The journal of a session, read when it is first asked: a wholly new tree is put in place without it.
+#[derive(Debug)]
+pub(crate) struct Recollection<'s> {
+    session: &'s Session,
+    memory: OnceCell<Memory>,
+}
+
 /// What is remembered.
 #[derive(Debug, Default)]
-pub(crate) struct Recollection {
+struct Memory {
     now: HashMap<PathBuf, Identity>,
     seen: HashMap<PathBuf, Stat>,
     /// Something was renamed: what is met below it stood elsewhere before.
     renamed: bool,
 }
 
-impl Recollection {
+impl<'s> Recollection<'s> {
+    pub(crate) fn of(session: &'s Session) -> Self {
+        Self {
+            session,
+            memory: OnceCell::new(),
+        }
+    }
+
+    fn memory(&self) -> &Memory {
+        self.memory.get_or_init(|| Memory::read(self.session))
+    }
+
+    /// What stood at a path when the command first met it.
+    pub(crate) fn seen(&self, path: &Path) -> Option<&Stat> {
+        self.memory().seen.get(path)
+    }
+
+    /// Whether the file now at `path` is the one that stood there before, changed in place, or another one that took its name.
+    /// `None` when that was not recorded.
+    pub(crate) fn is_changed_in_place(&self, path: &Path) -> Option<bool> {
+        match self.memory().now.get(path)? {
+            Identity::Former(former) => Some(former == path),
+            Identity::Made => Some(false),
+            Identity::Nothing => None,
+        }
+    }
+
+    /// The name that the file at `path` had before the session, when it has another one now.
+    pub(crate) fn former_name(&self, path: &Path) -> Option<&Path> {
+        match self.memory().now.get(path)? {
+            Identity::Former(former) if former != path => Some(former),
+            _ => None,
+        }
+    }
+}
+
+impl Memory {
     /// Reads the journal as far as it can be read: what is lost of it is not remembered.
-    pub(crate) fn of(session: &Session) -> Self {
+    fn read(session: &Session) -> Self {
         let mut memory = Self::default();
         let Some(mut reader) = File::open(session.journal())
             .ok()
@@ -140,38 +184,5 @@ impl Recollection {
                 self.now.insert(to.join(rest), identity);
             }
         }
-    }
-
-    /// What stood at a path when the command first met it.
-    pub(crate) fn seen(&self, path: &Path) -> Option<&Stat> {
-        self.seen.get(path)
-    }
-
-    /// Whether the file now at `path` is the one that stood there before, changed in place, or another one that took its name.
-    /// `None` when that was not recorded.
-    pub(crate) fn is_changed_in_place(&self, path: &Path) -> Option<bool> {
-        match self.now.get(path)? {
-            Identity::Former(former) => Some(former == path),
-            Identity::Made => Some(false),
-            Identity::Nothing => None,
-        }
-    }
-
-    /// The name that the file at `path` had before the session, when it has another one now.
-    pub(crate) fn former_name(&self, path: &Path) -> Option<&Path> {
-        match self.now.get(path)? {
-            Identity::Former(former) if former != path => Some(former),
-            _ => None,
-        }
-    }
-
-    /// Whether a file that had several names before the session has got a new one.
-    pub(crate) fn has_moved_links(&self) -> bool {
-        self.now.iter().any(|(path, identity)| match identity {
-            Identity::Former(former) => {
-                former != path && self.seen(former).is_none_or(|stat| stat.nlink > 1)
-            }
-            _ => false,
-        })
     }
 }

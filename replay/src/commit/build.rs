@@ -24,7 +24,7 @@ pub(super) struct Ground<'a> {
     pub(super) session: &'a Session,
     pub(super) store: &'a Root,
     pub(super) scanned: &'a Scanned,
-    pub(super) memory: &'a Recollection,
+    pub(super) memory: &'a Recollection<'a>,
 }
 
 /// Turns the chosen items into the steps of `file`, the plan of this number.
@@ -77,7 +77,7 @@ pub(super) struct Builder<'a> {
     pub(super) scanned: &'a Scanned,
     pub(super) options: Options,
     /// What the journal knows.
-    memory: &'a Recollection,
+    memory: &'a Recollection<'a>,
     number: u32,
     pub(super) parents: Parents<'a>,
     /// By inode of a layer: the item whose real file its other names are to be links of.

@@ -46,7 +46,7 @@ pub(super) fn choose(
     selection: &Selection,
     options: &Options,
     known: &Known,
-    memory: &Recollection,
+    memory: &Recollection<'_>,
 ) -> Result<Chosen, PlanError> {
     let items = &scanned.items;
     let all = selection.is_all();
@@ -100,7 +100,7 @@ fn conflict(
     selected: &[bool],
     index: usize,
     known: &Known,
-    memory: &Recollection,
+    memory: &Recollection<'_>,
 ) -> Option<Reason> {
     let item = scanned.items.get(index)?;
     if let What::Blocked(reason) = &item.what {
@@ -117,8 +117,11 @@ fn conflict(
         (What::Missing, _) => Some(Reason::GoneMeanwhile),
         // The command met something where now nothing is, and effigy has not taken it away.
         (What::Added, _) => {
-            let gone =
-                item.is_top() && memory.seen(&path).is_some() && known.touched(&path).is_none();
+            let is_file = item.upper.is_some_and(|upper| upper.is_file());
+            let gone = is_file
+                && item.is_top()
+                && known.touched(&path).is_none()
+                && memory.seen(&path).is_some();
             gone.then_some(Reason::GoneMeanwhile)
         }
         (_, Some(_)) if item.hidden => Some(Reason::AppearedMeanwhile),
