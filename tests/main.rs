@@ -18,6 +18,7 @@ mod killed;
 mod programs;
 mod replay;
 mod sessions;
+mod sockets;
 mod status;
 mod store;
 mod surroundings;
