@@ -121,6 +121,7 @@ fn conflict(
             let gone = is_file
                 && item.is_top()
                 && known.touched(&path).is_none()
+                && memory.is_changed_in_place(&path) == Some(true)
                 && memory.seen(&path).is_some();
             gone.then_some(Reason::GoneMeanwhile)
         }
