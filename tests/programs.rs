@@ -63,6 +63,16 @@ as_everyone! {
         );
     }
 
+    fn copies_with_hard_links_over_what_is_there(scene: &Scene) {
+        scene.differential(
+            "mkdir -p src there; echo 1 >src/f; ln src/f src/g; echo old >there/f; echo h >src/h; ln src/h src/i; echo old >there/h; echo old >there/i; \
+             tar cf t.tar src; echo changed >src/f",
+            "cp -a src/. there; tar xf t.tar",
+            Times::Ignored,
+            &[],
+        );
+    }
+
     fn pip_installs_into_a_virtual_environment(scene: &Scene) {
         if !has(scene, "python3") {
             return;

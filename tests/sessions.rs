@@ -81,6 +81,23 @@ as_everyone! {
         assert_eq!(scene.effigy(&["ls", "--json"]).run().must_succeed().text(), "");
     }
 
+    fn limits_of_the_store(scene: &Scene) {
+        for name in ["a", "b", "c"] {
+            scene.run_script(name, "head -c 100000 /dev/zero >f").run().must_succeed();
+        }
+        let left = || {
+            let listed = scene.effigy(&["ls", "--json"]).run().must_succeed().text();
+            ["a", "b", "c"].into_iter().filter(|name| listed.contains(&format!("\"name\":\"{name}\""))).collect::<String>()
+        };
+        assert_eq!(left(), "abc");
+        scene.effigy(&["gc", "--max-age", "1h"]).run().must_succeed();
+        assert_eq!(left(), "abc", "they are younger");
+        scene.effigy(&["gc", "--max-count", "2"]).run().must_succeed();
+        assert_eq!(left(), "bc", "the oldest goes first");
+        scene.effigy(&["gc", "--max-size", "250K"]).run().must_succeed();
+        assert_eq!(left(), "c");
+    }
+
     fn what_was_discarded_is_gone_for_good_and_the_real_tree_stays(scene: &Scene) {
         scene.sh("echo v1 >f").run().must_succeed();
         scene.run_script("s", "echo v2 >f; : >g").run().must_succeed();
