@@ -11,6 +11,66 @@ use std::os::fd::AsFd as _;
 
 impl Engine<'_> {
     pub(super) fn layer_forward(&mut self, step: &Step) -> Result<(), Fail> {
+        let unlocked = self.unlock(step)?;
+        let result = self.change_layer(step);
+        self.lock(&unlocked).and(result)
+    }
+
+    /// Only stripping matters for the layer; the others change nothing of the view.
+    pub(super) fn layer_back(&mut self, step: &Step) -> Result<(), Fail> {
+        let unlocked = self.unlock(step)?;
+        let result = self.restore_layer(step);
+        self.lock(&unlocked).and(result)
+    }
+
+    /// Opens the directories above a step's path that their owner, who we are, may not pass.
+    fn unlock(&self, step: &Step) -> Result<Vec<Pinned>, Fail> {
+        let (Step::Strip { at, .. }
+        | Step::Transparent { at, .. }
+        | Step::Whiteout { at }
+        | Step::Unwhiteout { at }) = step
+        else {
+            return Ok(Vec::new());
+        };
+        let mut unlocked = Vec::new();
+        let is_locked = || {
+            self.session
+                .stat(at)
+                .is_err_and(|e| e.raw_os_error() == Some(libc::EACCES))
+        };
+        if sys::euid() == 0 || !is_locked() {
+            return Ok(unlocked);
+        }
+        let ends = at
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'/')
+            .map(|(end, _)| end);
+        for end in ends {
+            let loc = Loc::Session(at[..end].to_vec());
+            let pinned = self
+                .session
+                .pin(&at[..end])
+                .map_err(self.failed("open", &loc))?;
+            if pinned.node.mode & 0o300 != 0o300 {
+                sys::chmod(pinned.fd.as_fd(), pinned.node.mode | 0o700)
+                    .map_err(self.failed("open", &loc))?;
+                unlocked.push(pinned);
+            }
+        }
+        Ok(unlocked)
+    }
+
+    fn lock(&self, unlocked: &[Pinned]) -> Result<(), Fail> {
+        for pinned in unlocked.iter().rev() {
+            let layers = Loc::Session(b"layers".to_vec());
+            set_mode(pinned, pinned.node.mode)
+                .map_err(self.failed("set the mode of a directory in", &layers))?;
+        }
+        Ok(())
+    }
+
+    fn change_layer(&mut self, step: &Step) -> Result<(), Fail> {
         match step {
             Step::Strip {
                 at,
@@ -71,8 +131,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Only stripping matters for the layer; the others change nothing of the view.
-    pub(super) fn layer_back(&mut self, step: &Step) -> Result<(), Fail> {
+    fn restore_layer(&mut self, step: &Step) -> Result<(), Fail> {
         let Step::Strip {
             at,
             ino,
