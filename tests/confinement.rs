@@ -2,6 +2,8 @@
 
 use crate::harness::{Scene, as_everyone, has, is_root, skip};
 
+const ATTACK: &str = include_str!("confinement/attack.sh");
+
 as_everyone! {
     fn a_directory_as_a_stream_is_refused(scene: &Scene) {
         let run = |redirection: &str| {
@@ -148,6 +150,20 @@ as_everyone! {
         let calls = std::fs::read_to_string(&trace).expect("the trace");
         let started: Vec<&str> = calls.lines().filter(|line| line.contains("exec") && line.ends_with("= 0")).collect();
         assert!(started.len() == 2 && started[1].contains("/bin/true"), "{started:#?}");
+    }
+
+    fn known_ways_out_are_closed(scene: &Scene) {
+        let attack = scene.work().join("attack.sh");
+        std::fs::write(&attack, ATTACK).expect("write the script");
+        let before = scene.tree();
+        for options in [&[][..], &["--root"]] {
+            for wrapper in [&[][..], &["unshare", "-Urm"]] {
+                let job = scene.effigy(&["run", "-q", "-n"]).args(options).arg("--").args(wrapper).arg("sh").arg(&attack).arg(scene.work());
+                let done = job.run();
+                assert!(!done.text().contains("got"), "{done}");
+                scene.tree().must_equal(&before, crate::trees::Times::OfAll, "after an attack", "before");
+            }
+        }
     }
 
     fn nested_runs(scene: &Scene) {
