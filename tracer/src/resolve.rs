@@ -57,6 +57,11 @@ impl Place {
         (!bare.is_empty()).then(|| CString::new(bare).unwrap_or_default())
     }
 
+    /// Whether the last component is the name of an entry: the root, `.` and `..` are not.
+    pub(crate) fn is_plain(&self) -> bool {
+        !matches!(trim(self.last.as_bytes()), b"" | b"." | b"..")
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.dir.fd.as_fd()
     }

@@ -301,6 +301,9 @@ impl Supervisor {
         };
         let why = if !asked.home {
             Some(Why::Foreign)
+        } else if exchange && directory {
+            // The overlay may refuse it, and the task could do nothing about that.
+            None
         } else if [(&old, &source), (&new, &target)]
             .iter()
             .any(|(path, seen)| {
@@ -347,6 +350,10 @@ impl Supervisor {
         if result == Err(Errno(libc::EXDEV)) && self.closes_gap(&old, &new, directory, flags) {
             self.take_umask(asked);
             result = match &source {
+                _ if !a.is_plain() => Err(Errno(libc::EBUSY)),
+                _ if !b.is_plain() && flags & libc::RENAME_NOREPLACE == 0 => {
+                    Err(Errno(libc::EBUSY))
+                }
                 Some(_) if flags & libc::RENAME_NOREPLACE != 0 && target.is_some() => {
                     Err(Errno(libc::EEXIST))
                 }
