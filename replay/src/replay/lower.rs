@@ -444,6 +444,8 @@ impl<'a> Lower<'a> {
             // It goes elsewhere.
             Some(obj) if self.is_moved(obj) && self.origin(obj) == Some(slot) => return Ok(()),
             Some(obj) => (self.was_at(slot), Some(obj)),
+            // What came and went is looked for only where an earlier replay may have put it.
+            None if self.standing.is_empty() => return Ok(()),
             None => (now.map(<[u8]>::to_vec), None),
         };
         let Some(here) = here.filter(|here| !self.vacated.contains(here)) else {
