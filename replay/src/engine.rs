@@ -118,7 +118,9 @@ impl<'a> Engine<'a> {
             to_copy: to_copy(plan),
         };
         Ok(Self {
-            session: Root::open(session.dir()).map_err(failed(session.dir()))?,
+            session: Root::open(session.dir())
+                .map_err(failed(session.dir()))?
+                .remembering(),
             targets,
             plan,
             ledger,
@@ -262,6 +264,7 @@ impl<'a> Engine<'a> {
     /// Takes every step forward.
     pub(crate) fn forward(&mut self) -> Result<(), Fail> {
         let plan = self.plan;
+        self.session.forget();
         for (index, step) in plan.steps.iter().enumerate() {
             if !self.skip[index] {
                 match step {
@@ -271,6 +274,7 @@ impl<'a> Engine<'a> {
                     layer => self.layer_forward(layer)?,
                 }
             }
+            self.forget(step);
             self.report(Phase::Switching, index + 1);
         }
         Ok(())
@@ -337,6 +341,7 @@ impl<'a> Engine<'a> {
     /// Takes every step back, the last first. What somebody else has changed is left alone and returned.
     pub(crate) fn back(&mut self) -> Result<Vec<PathBuf>, Fail> {
         let plan = self.plan;
+        self.session.forget();
         let mut left = Vec::new();
         for (done, (index, step)) in plan.steps.iter().enumerate().rev().enumerate() {
             if !self.skip[index] {
@@ -351,14 +356,27 @@ impl<'a> Engine<'a> {
                     other => other?,
                 }
             }
+            self.forget(step);
             self.report(Phase::Switching, done + 1);
         }
         Ok(left)
     }
 
+    /// A directory was moved: what is known of the parents in the session may no longer be so.
+    fn forget(&self, step: &Step) {
+        let moved = |put: &crate::step::Put| {
+            let new = put.new.as_ref().map(|new| new.node);
+            [put.old, new].iter().flatten().any(Node::is_dir)
+        };
+        if matches!(step, Step::Put(put) if moved(put)) {
+            self.session.forget();
+        }
+    }
+
     /// Removes the temporary names. `back`: those that taking back has left.
     pub(crate) fn finish(&mut self, back: bool) -> Result<(), Fail> {
         let plan = self.plan;
+        self.session.forget();
         if plan
             .steps
             .iter()

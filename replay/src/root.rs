@@ -6,11 +6,14 @@
 
 use crate::node::Node;
 use crate::sys;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// A tree.
 #[derive(Debug)]
@@ -18,18 +21,26 @@ pub struct Root {
     fd: OwnedFd,
     path: PathBuf,
     node: Node,
+    /// Parents found last, for a tree that nobody else changes.
+    recent: Option<RefCell<Recent>>,
 }
+
+/// Parents by path, the one looked up last in front.
+type Recent = VecDeque<(Vec<u8>, Rc<OwnedFd>)>;
+
+/// How many parents are kept open.
+const RECENT: usize = 4;
 
 /// A parent directory and a name in it.
 pub(crate) struct Spot<'a> {
-    owned: Option<OwnedFd>,
+    owned: Option<Rc<OwnedFd>>,
     root: &'a OwnedFd,
     pub(crate) leaf: CString,
 }
 
 impl Spot<'_> {
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.owned.as_ref().unwrap_or(self.root).as_fd()
+        self.owned.as_deref().unwrap_or(self.root).as_fd()
     }
 }
 
@@ -51,6 +62,7 @@ impl Root {
             fd,
             path: path.to_owned(),
             node,
+            recent: None,
         })
     }
 
@@ -60,6 +72,7 @@ impl Root {
             fd: self.fd.try_clone()?,
             path: self.path.clone(),
             node: self.node,
+            recent: None,
         })
     }
 
@@ -116,6 +129,38 @@ impl Root {
         sys::openat2(from, &name, flags, sys::CONFINED)
     }
 
+    /// The same tree, whose parents need not be looked up anew each time because it is effigy's own. Whoever moves a
+    /// directory of it must [`forget`](Self::forget).
+    pub(crate) fn remembering(mut self) -> Self {
+        self.recent = Some(RefCell::default());
+        self
+    }
+
+    /// Looks every parent up anew.
+    pub(crate) fn forget(&self) {
+        if let Some(recent) = &self.recent {
+            recent.borrow_mut().clear();
+        }
+    }
+
+    fn parent(&self, rel: &[u8]) -> io::Result<Rc<OwnedFd>> {
+        let open = || {
+            self.walk(rel, libc::O_PATH | libc::O_DIRECTORY)
+                .map(Rc::new)
+        };
+        let Some(recent) = &self.recent else {
+            return open();
+        };
+        let mut recent = recent.borrow_mut();
+        if let Some((_, fd)) = recent.iter().find(|(path, _)| path == rel) {
+            return Ok(Rc::clone(fd));
+        }
+        let fd = open()?;
+        recent.truncate(RECENT - 1);
+        recent.push_front((rel.to_vec(), Rc::clone(&fd)));
+        Ok(fd)
+    }
+
     /// The parent directory of `rel` and its name there.
     pub(crate) fn spot(&self, rel: &[u8]) -> io::Result<Spot<'_>> {
         match rel.iter().rposition(|&b| b == b'/') {
@@ -132,7 +177,7 @@ impl Root {
                 })
             }
             Some(cut) => {
-                let owned = self.walk(&rel[..cut], libc::O_PATH | libc::O_DIRECTORY)?;
+                let owned = self.parent(&rel[..cut])?;
                 Ok(Spot {
                     owned: Some(owned),
                     root: &self.fd,
