@@ -8,13 +8,13 @@ use crate::commit::next_number;
 use crate::conflict::Conflict;
 use crate::engine::{self, ApplyError};
 use crate::ledger::plan_file;
-use crate::net::NetError;
+use crate::net::{NetError, net_effects};
 use crate::options::{Applied, Options, Progress};
 use crate::plan::{Kind, Note, Plan, PlanError};
-use crate::selection::EventSelection;
+use crate::selection::{EventSelection, Selection};
 use crate::step::{Loc, Made, Make, Step};
 use crate::sys;
-use effigy_journal::{ReadError, Session};
+use effigy_journal::{ReadError, Session, State};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -99,6 +99,16 @@ pub fn plan(
 ) -> Result<Plan, ReplayError> {
     let options = replay.options;
     let number = next_number(session)?;
+    if is_in_place(session, selection, replay)? {
+        return Ok(Plan {
+            kind: Kind::Commit,
+            number,
+            file: plan_file(&[]),
+            notes: Vec::new(),
+            to_copy: 0,
+            stop_after: None,
+        });
+    }
     let loaded = load::load(session, selection)?;
     let unmatched = selection.unmatched();
     if !unmatched.is_empty() {
@@ -147,6 +157,19 @@ pub fn plan(
         notes,
         stop_after: options.stop_after,
     })
+}
+
+/// Whether the tree already is what the whole session comes to. A commit may have got there by other means than the
+/// recorded ones: it does not move directories, so where they went cannot be told from its ledger.
+fn is_in_place(
+    session: &Session,
+    selection: &EventSelection,
+    replay: &ReplayOptions<'_>,
+) -> Result<bool, ReplayError> {
+    if session.record.state != State::Applied || replay.root.is_some() || !selection.is_all() {
+        return Ok(false);
+    }
+    Ok(net_effects(session, &Selection::all())?.is_empty())
 }
 
 /// Conflicts of the selection with itself cannot be overwritten.

@@ -183,6 +183,16 @@ impl Model {
         (self.object(obj).version == Some(version)).then_some(obj)
     }
 
+    /// The path of a name when all has happened.
+    pub(super) fn path_of(&self, slot: Slot) -> Option<Vec<u8>> {
+        let mut path = self.path_by(slot.dir, |model, obj| {
+            model.object(obj).names.first().copied()
+        })?;
+        path.push(b'/');
+        path.extend_from_slice(self.name(slot));
+        Some(path)
+    }
+
     /// A path that an object has when all has happened.
     pub(super) fn last_path(&self, obj: Obj) -> Option<Vec<u8>> {
         self.path_by(obj, |model, obj| model.object(obj).names.first().copied())

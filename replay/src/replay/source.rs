@@ -3,7 +3,7 @@
 use super::ReplayError;
 use super::ground::Ground;
 use super::load::Loaded;
-use super::model::{Act, At, Obj};
+use super::model::{Act, At, Obj, Slot};
 use super::wanted::{Modified, State, Wanted};
 use crate::meta::{Meta, Xattrs, xattrs};
 use crate::node::{FileType, Node, Time};
@@ -48,8 +48,24 @@ impl<'a> View<'a> {
 
     /// What the layers hold of an object at the end.
     pub(super) fn layer(&self, ground: &Ground, obj: Obj) -> Option<(Vec<u8>, Node)> {
+        let names = &self.loaded.model.object(obj).names;
+        let found = names
+            .iter()
+            .filter_map(|slot| self.layer_at(ground, obj, *slot));
+        // In an ordinary user's view the names of a real file are files of their own once they are written to: as in
+        // a commit, what was written last counts.
+        found.reduce(|one, other| {
+            if other.1.mtime > one.1.mtime {
+                other
+            } else {
+                one
+            }
+        })
+    }
+
+    fn layer_at(&self, ground: &Ground, obj: Obj, slot: Slot) -> Option<(Vec<u8>, Node)> {
         let object = self.loaded.model.object(obj);
-        let path = self.loaded.model.last_path(obj)?;
+        let path = self.loaded.model.path_of(slot)?;
         let record = &self.session.record;
         let cover = record.cover_of(Path::new(OsStr::from_bytes(&path)))?;
         let point = cover.mount_point.as_os_str().as_bytes();
