@@ -257,6 +257,17 @@ as_everyone! {
         );
     }
 
+    fn the_working_directory_itself(scene: &Scene) {
+        // For an ordinary user it is the root of a cover here: what leads to it belongs to somebody else.
+        for (name, mode) in [("sticky", "1751"), ("open", "755"), ("closed", "0")] {
+            scene.run_script(name, &format!("chmod {mode} .")).run().must_succeed();
+            let from_outside = |arguments: &[&str]| scene.effigy(arguments).dir(scene.area()).run().must_succeed().text();
+            assert_eq!(from_outside(&["summary", name]), format!("m {}\n", scene.work().display()));
+            from_outside(&["commit", name, "-y"]);
+            assert_eq!(scene.sh("stat -c %a work").dir(scene.area()).run().text(), format!("{mode}\n"));
+        }
+    }
+
     fn what_only_looks_like_a_change_is_no_effect(scene: &Scene) {
         scene.sh("echo a >a; echo b >b; chmod 640 b; echo c >c; touch -d 2020-01-01 c; mkdir d; : >d/f; ln -s a s; echo same >e; touch -d 2020-01-01 e")
             .run()

@@ -111,7 +111,7 @@ mod of_root {
     situations! {
         as_root:
         plain, other_abi, reads with "--reads", umask, thread, child, no_capabilities, some_capabilities and another, another_user and another,
-        fsuid and another, chroot, chroot_above, user_namespace, mapped_namespace, landlock, gone, few_files,
+        fsuid and another, chroot, chroot_above, user_namespace, mapped_namespace, landlock, gone, file_size, few_files,
     }
 }
 
@@ -120,7 +120,7 @@ mod of_a_user {
 
     situations! {
         as_one_user:
-        plain, other_abi, reads with "--reads", umask, thread, child, user_namespace, mapped_namespace, landlock, gone, few_files,
+        plain, other_abi, reads with "--reads", umask, thread, child, user_namespace, mapped_namespace, landlock, gone, file_size, few_files,
     }
 }
 
