@@ -12,42 +12,72 @@ use base64::Engine as _;
 use serde_json::Value;
 
 use super::scripts::Scripts;
-use crate::harness::{Scene, as_everyone, has};
+use crate::harness::{Scene, as_everyone, as_root, has};
 
 const START: &str = "mkdir one two; for f in a one/b two/c; do echo old >$f; done";
 
-as_everyone! {
-    fn names_fought_over_by_many(scene: &Scene) {
-        if !has(scene, "python3") {
-            return;
-        }
-        let scripts = Scripts::new();
-        for seed in ["1", "2", "3"] {
-            let session = format!("race{seed}");
-            scene.sh("rm -rf ../work/* ../copy; mkdir ../copy").run().must_succeed();
-            scene.sh(START).run().must_succeed();
-            scene.sh(START).dir(scene.area().join("copy")).run().must_succeed();
-            scene
-                .effigy(&["run", "-q", "-n", "-s", &session, "--", "python3"])
-                .arg(scripts.path("race.py"))
-                .args(&[seed, "150"])
-                .run()
-                .must_succeed();
-            let log = scene.effigy(&["log", &session, "--json"]).run().must_succeed();
-            let events: Vec<Event> = log.text().lines().filter_map(|line| Event::read(line, &scene.work())).collect();
-            assert!(events.len() > 500, "only {} events", events.len());
-            for event in &events {
-                if let Err(error) = event.carry_out(&scene.area().join("copy")) {
-                    panic!("{}: {error}, in the order of the journal", event.line);
-                }
-            }
-            scene.commit(&session);
-            // All but the contents, of which the log only has the numbers.
-            let listing = |dir: PathBuf| scene.sh("find . -printf '%P %y %m %n %l\\n' | sort").dir(dir).run().must_succeed().text();
-            assert_eq!(listing(scene.area().join("copy")), listing(scene.work()), "the events in order, and the session's tree");
-        }
-    }
+#[test]
+fn names_fought_over_by_many() {
+    as_root(fought_over);
+}
 
+fn fought_over(scene: &Scene) {
+    if !has(scene, "python3") {
+        return;
+    }
+    let scripts = Scripts::new();
+    for seed in ["1", "2", "3"] {
+        let session = format!("race{seed}");
+        scene
+            .sh("rm -rf ../work/* ../copy; mkdir ../copy")
+            .run()
+            .must_succeed();
+        scene.sh(START).run().must_succeed();
+        scene
+            .sh(START)
+            .dir(scene.area().join("copy"))
+            .run()
+            .must_succeed();
+        scene
+            .effigy(&["run", "-q", "-n", "-s", &session, "--", "python3"])
+            .arg(scripts.path("race.py"))
+            .args(&[seed, "150"])
+            .run()
+            .must_succeed();
+        let log = scene
+            .effigy(&["log", &session, "--json"])
+            .run()
+            .must_succeed();
+        let events: Vec<Event> = log
+            .text()
+            .lines()
+            .filter_map(|line| Event::read(line, &scene.work()))
+            .collect();
+        assert!(events.len() > 500, "only {} events", events.len());
+        for event in &events {
+            if let Err(error) = event.carry_out(&scene.area().join("copy")) {
+                panic!("{}: {error}, in the order of the journal", event.line);
+            }
+        }
+        scene.commit(&session);
+        // All but the contents, of which the log only has the numbers.
+        let listing = |dir: PathBuf| {
+            scene
+                .sh("find . -printf '%P %y %m %n %l\\n' | sort")
+                .dir(dir)
+                .run()
+                .must_succeed()
+                .text()
+        };
+        assert_eq!(
+            listing(scene.area().join("copy")),
+            listing(scene.work()),
+            "the events in order, and the session's tree"
+        );
+    }
+}
+
+as_everyone! {
     fn nothing_is_lost_of_a_hundred_thousand_calls(scene: &Scene) {
         if !has(scene, "python3") {
             return;
