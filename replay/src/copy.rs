@@ -335,3 +335,59 @@ pub(crate) fn remove_tree(root: &Root, rel: &[u8]) -> io::Result<()> {
     let spot = root.spot(rel)?;
     sys::unlink(spot.dir(), &spot.leaf, node.is_dir())
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+    use std::path::Path;
+
+    #[test]
+    fn holes_stay_holes_and_the_end_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let cases: &[(u64, &[u64])] = &[
+            (0, &[]),
+            (1, &[0]),
+            (100, &[]),
+            (8 << 20, &[5_000_000]),
+            (8 << 20, &[0, 8_388_600]),
+            (70_000, &[0, 69_990]),
+        ];
+        for (number, (size, data)) in cases.iter().enumerate() {
+            let (from, to) = (
+                dir.path().join(format!("{number}a")),
+                dir.path().join(format!("{number}b")),
+            );
+            let input = File::create_new(&from).unwrap();
+            input.set_len(*size).unwrap();
+            for at in *data {
+                input.write_all_at(b"x", *at).unwrap();
+            }
+            let root = Root::open(&dir.path().canonicalize().unwrap()).unwrap();
+            let mut copier = Copier {
+                from: &root,
+                to: &root,
+                layer: false,
+                lenient: false,
+                links: &mut HashMap::new(),
+                progress: &mut |_| true,
+            };
+            let name = |path: &Path| path.file_name().unwrap().as_encoded_bytes().to_vec();
+            assert!(copier.tree(&name(&from), &name(&to)).is_ok());
+            assert_eq!(
+                fs::read(&from).unwrap(),
+                fs::read(&to).unwrap(),
+                "case {number}"
+            );
+            let blocks = |path: &Path| fs::metadata(path).unwrap().blocks();
+            assert!(
+                blocks(&to) <= blocks(&from) + 16,
+                "case {number}: {} {}",
+                blocks(&to),
+                blocks(&from)
+            );
+        }
+    }
+}

@@ -330,3 +330,59 @@ pub(crate) fn plan_file(targets: &[&Path]) -> PlanFile {
         ..PlanFile::default()
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn ledger(dir: &Path) -> Ledger {
+        Ledger {
+            number: 1,
+            dir: dir.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_torn_mark_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = ledger(dir.path());
+        ledger.create(&plan_file(&[])).unwrap();
+        assert_eq!(ledger.stage().unwrap(), Stage::Applying);
+        ledger.mark("done", Timestamp(7)).unwrap();
+        assert_eq!(ledger.stage().unwrap(), Stage::Applied(Timestamp(7)));
+        let whole = fs::read(dir.path().join("done")).unwrap();
+        for length in 0..whole.len() {
+            fs::write(dir.path().join("done"), &whole[..length]).unwrap();
+            assert_eq!(ledger.stage().unwrap(), Stage::Applying, "{length} bytes");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(dir.path().join("done"), damaged).unwrap();
+            assert_eq!(ledger.stage().unwrap(), Stage::Applying, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_plan_that_leads_outside_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = ledger(dir.path());
+        for (path, inside) in [
+            ("a/b", true),
+            ("../a", false),
+            ("a/../../b", false),
+            ("/etc", false),
+            ("a..b", true),
+        ] {
+            let mut plan = plan_file(&[Path::new("/somewhere")]);
+            plan.steps.push(Step::Whiteout { at: path.into() });
+            ledger.create(&plan).unwrap();
+            assert_eq!(ledger.plan().is_ok(), inside, "{path}");
+        }
+        let mut plan = plan_file(&[Path::new("/somewhere")]);
+        plan.overwritten.push(Loc::Target(0, b"x".to_vec()));
+        ledger.create(&plan).unwrap();
+        assert_eq!(ledger.plan().unwrap(), Some(plan));
+    }
+}
