@@ -85,10 +85,11 @@ fn a_new_session_is_private_locked_and_found() {
         assert_eq!(found.record, record);
         assert_eq!(found.status(), Status::Recorded);
     }
+    session.release_room();
     assert_eq!(
         fs::read_dir(session.dir()).unwrap().count(),
         5,
-        "no temporary file is left"
+        "no temporary file is left, nor the room kept aside"
     );
 }
 
@@ -285,6 +286,7 @@ fn gc_keeps_to_its_limits_and_spares_what_is_needed() {
         session.record.state = State::Recorded;
         fs::write(session.dir().join("layers/blob"), vec![1; 100_000]).unwrap();
         session.save().unwrap();
+        session.release_room();
         session
     };
     let lower = make("lower", 5000);
