@@ -54,6 +54,7 @@ def main():
     args = arguments()
     if not os.access(args.effigy, os.X_OK):
         raise SystemExit(f"there is no {args.effigy}: run make build first")
+    os.makedirs(os.path.dirname(args.work), exist_ok=True)
     subprocess.run(["rustc", "--edition", "2024", "-O", "-o", args.work, os.path.join(HERE, "work.rs")], check=True)
     rounds = args.rounds or (2 if args.quick else 7)
     wanted = lambda name: not args.only or any(part in name for part in args.only)
