@@ -219,6 +219,12 @@ impl Root {
 
     /// Holds the inode that stands at `rel`.
     pub(crate) fn pin(&self, rel: &[u8]) -> io::Result<Pinned> {
+        if rel.is_empty() {
+            // The root is held already; looking it up again takes a right to pass it.
+            let fd = self.fd.try_clone()?;
+            let node = sys::stat(fd.as_fd(), c"")?;
+            return Ok(Pinned { fd, node });
+        }
         let spot = self.spot(rel)?;
         pin(spot.dir(), &spot.leaf)
     }
