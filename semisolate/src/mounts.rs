@@ -301,7 +301,8 @@ fn classic(
     )?)
 }
 
-fn attributes(restrictions: Restrictions) -> u64 {
+/// The restrictions that are set, as both interfaces name them.
+fn restricted(restrictions: Restrictions) -> impl Iterator<Item = (u64, MsFlags)> {
     let Restrictions {
         nosuid,
         nodev,
@@ -309,33 +310,21 @@ fn attributes(restrictions: Restrictions) -> u64 {
         noatime,
     } = restrictions;
     let all = [
-        (nosuid, libc::MOUNT_ATTR_NOSUID),
-        (nodev, libc::MOUNT_ATTR_NODEV),
-        (noexec, libc::MOUNT_ATTR_NOEXEC),
-        (noatime, libc::MOUNT_ATTR_NOATIME),
+        (nosuid, libc::MOUNT_ATTR_NOSUID, MsFlags::MS_NOSUID),
+        (nodev, libc::MOUNT_ATTR_NODEV, MsFlags::MS_NODEV),
+        (noexec, libc::MOUNT_ATTR_NOEXEC, MsFlags::MS_NOEXEC),
+        (noatime, libc::MOUNT_ATTR_NOATIME, MsFlags::MS_NOATIME),
     ];
     all.into_iter()
-        .filter(|(set, _)| *set)
-        .fold(0, |bits, (_, bit)| bits | bit)
+        .filter_map(|(set, attribute, flag)| set.then_some((attribute, flag)))
+}
+
+fn attributes(restrictions: Restrictions) -> u64 {
+    restricted(restrictions).fold(0, |bits, (attribute, _)| bits | attribute)
 }
 
 fn flags(restrictions: Restrictions) -> MsFlags {
-    let Restrictions {
-        nosuid,
-        nodev,
-        noexec,
-        noatime,
-    } = restrictions;
-    let all = [
-        (nosuid, MsFlags::MS_NOSUID),
-        (nodev, MsFlags::MS_NODEV),
-        (noexec, MsFlags::MS_NOEXEC),
-        (noatime, MsFlags::MS_NOATIME),
-    ];
-    all.into_iter()
-        .filter(|(set, _)| *set)
-        .map(|(_, flag)| flag)
-        .collect()
+    restricted(restrictions).map(|(_, flag)| flag).collect()
 }
 
 /// `path` as the kernel takes it.
