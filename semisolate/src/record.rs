@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::nodes::NodeMaker;
 use crate::supervisor::Pump;
 use crate::view::Built;
 
@@ -35,6 +36,8 @@ pub struct World<'w> {
     pub outer_proc: BorrowedFd<'w>,
     /// The session's directory of layers, which the view hides.
     pub layers: BorrowedFd<'w>,
+    /// Makes device nodes: in a session of real root, where the supervisor itself may not. Taken by the recorder.
+    pub nodes: Option<NodeMaker>,
     /// How the mount plan turned out.
     pub built: &'w Built,
     /// What else the supervisor must attend to.

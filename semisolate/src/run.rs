@@ -18,6 +18,7 @@ use nix::unistd::{ForkResult, Pid};
 use crate::channel::{Channel, Ended, FromInit, FromSupervisor, ToSupervisor};
 use crate::error::{Context, ExecError, StartError};
 use crate::ids::{self, Identity};
+use crate::nodes::{self, NodeService};
 use crate::plan::Plan;
 use crate::record::Recorder;
 use crate::view::Built;
@@ -63,6 +64,8 @@ pub struct Running {
     supervisor: Pid,
     program: OsString,
     working_directory: PathBuf,
+    /// Served from when the command is let go.
+    nodes: Option<NodeService>,
 }
 
 /// What happens to a running command.
@@ -113,19 +116,24 @@ impl<'r> Request<'r> {
         let program = self.argv.first().cloned().unwrap_or_default();
         let working_directory = self.working_directory.clone();
         let identity = self.identity;
+        let (maker, nodes) = match identity {
+            Identity::All => nodes::pair().doing(|| "make a socket pair".to_owned())?,
+            Identity::Own | Identity::Root => (None, None),
+        };
         let supervisor = match sys::fork().doing(|| "fork the supervisor".to_owned())? {
             ForkResult::Parent { child } => child,
             ForkResult::Child => {
-                drop(ours);
-                supervisor::main(self, theirs)
+                drop((ours, nodes));
+                supervisor::main(self, theirs, maker)
             }
         };
-        drop(theirs);
+        drop((theirs, maker));
         let running = Running {
             channel: ours,
             supervisor,
             program,
             working_directory,
+            nodes,
         };
         loop {
             match running
@@ -152,7 +160,12 @@ impl Ready {
     ///
     /// # Errors
     /// The supervisor is gone.
-    pub fn go(self) -> Result<Running, StartError> {
+    pub fn go(mut self) -> Result<Running, StartError> {
+        if let Some(nodes) = self.running.nodes.take() {
+            nodes
+                .start()
+                .doing(|| "start the maker of device nodes".to_owned())?;
+        }
         self.running.send(ToSupervisor::Go)?;
         Ok(self.running)
     }

@@ -14,14 +14,15 @@ use nix::unistd::{ForkResult, Pid, getppid};
 use crate::channel::{Channel, Ended, FromInit, FromSupervisor, ToInit, ToSupervisor};
 use crate::error::{Context, StartError};
 use crate::ids::{self, Identity, Ids};
+use crate::nodes::NodeMaker;
 use crate::record::World;
 use crate::run::Request;
 use crate::view::{self, Owner, View};
 use crate::{init, sys};
 
 /// The supervisor's life. Never returns: it must not run what the forked caller would.
-pub(crate) fn main(request: Request<'_>, caller: Channel) -> ! {
-    let status = match supervise(request, &caller) {
+pub(crate) fn main(request: Request<'_>, caller: Channel, nodes: Option<NodeMaker>) -> ! {
+    let status = match supervise(request, &caller, nodes) {
         Ok(()) => 0,
         Err(error) => {
             let message = FromSupervisor::Refused {
@@ -36,7 +37,11 @@ pub(crate) fn main(request: Request<'_>, caller: Channel) -> ! {
     sys::exit_now(status)
 }
 
-fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartError> {
+fn supervise(
+    mut request: Request<'_>,
+    caller: &Channel,
+    nodes: Option<NodeMaker>,
+) -> Result<(), StartError> {
     let parent = getppid();
     sys::die_with_parent(Signal::SIGKILL as i32).doing(|| "follow the caller".to_owned())?;
     let descriptor_limit =
@@ -129,6 +134,7 @@ fn supervise(mut request: Request<'_>, caller: &Channel) -> Result<(), StartErro
             init_pid: init_pid.as_raw(),
             outer_proc: outer_proc.as_fd(),
             layers: layers.as_fd(),
+            nodes,
             built: &built,
             pump,
         }),

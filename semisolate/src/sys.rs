@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::unistd::{ForkResult, Pid};
 
@@ -21,6 +21,12 @@ fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(check(result)?).map_err(io::Error::other)?;
     // SAFETY: the kernel has just returned this descriptor to us; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes over a descriptor that recvmsg(2) has just put into this process.
+pub(crate) fn received(fd: RawFd) -> OwnedFd {
+    // SAFETY: SCM_RIGHTS descriptors are new in the receiver; nobody else owns this one.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// A detached copy of the mount at `path` below `dir`, with the mounts below it when `recursive` (open_tree(2), Linux 5.2).

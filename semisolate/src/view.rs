@@ -236,7 +236,11 @@ impl<'v> View<'v> {
         mounts::overlay(
             &overlay,
             At::new(&self.root, &below_root(path)),
-            cover.restrictions,
+            Restrictions {
+                // A node that root makes inside must not lead to hardware. Elsewhere the kernel sees to it.
+                nodev: cover.restrictions.nodev || self.owner.privileged,
+                ..cover.restrictions
+            },
         )?;
         self.root_covered(path)?;
         if let Some(staged) = staged {

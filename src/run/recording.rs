@@ -1,16 +1,20 @@
 //! The recorder of a run: what connects the semisolate's supervisor with the tracer.
 
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Instant;
 
 use effigy_journal::writer::Writer;
 use effigy_journal::{Budget, Session, Versions};
-use effigy_semisolate::{Identity, Pump, Recorder, Turn, World};
-use effigy_tracer::{Attend, Flow, Layer, Options, Prepared, Tracer, receive_listener, supervise};
+use effigy_semisolate::{Identity, NodeMaker, Pump, Recorder, Turn, World};
+use effigy_tracer::{
+    Attend, Flow, Layer, MakeNode, Options, Prepared, Tracer, receive_listener, supervise,
+};
 use nix::fcntl::{OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
@@ -57,6 +61,7 @@ impl Recorder for Recording {
             init_pid,
             outer_proc,
             layers,
+            nodes,
             built,
             mut pump,
             ..
@@ -95,6 +100,7 @@ impl Recorder for Recording {
             start: self.start,
             options: self.prepared.options(),
             command_caps: (self.identity == Identity::Own).then_some(0),
+            make_node: nodes.map(|nodes| -> Rc<dyn MakeNode> { Rc::new(Nodes(nodes)) }),
             own: std::mem::take(&mut self.hidden),
             attend: &mut Duties(&mut pump),
         });
@@ -123,6 +129,23 @@ fn wait_for_listener(from_command: BorrowedFd<'_>, pump: &mut Pump<'_>) -> io::R
         if pump.turn()? != Turn::GoOn {
             return Ok(false);
         }
+    }
+}
+
+/// Makes device nodes outside, where effigy is real root.
+#[derive(Debug)]
+struct Nodes(NodeMaker);
+
+impl MakeNode for Nodes {
+    fn make_node(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &CStr,
+        mode: u32,
+        device: u64,
+        umask: u32,
+    ) -> io::Result<()> {
+        self.0.make(parent, name, mode, device, umask)
     }
 }
 

@@ -38,10 +38,12 @@ mod tasks;
 
 use effigy_journal::writer::WriteError;
 use effigy_journal::{Versions, Writer};
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// What to trace.
@@ -178,6 +180,23 @@ impl Attend for UntilEnd {
     }
 }
 
+/// Makes device nodes in directories of the view, in whoever may.
+pub trait MakeNode: fmt::Debug {
+    /// Makes `name` in `parent`, with this umask; `mode` holds the type.
+    ///
+    /// # Errors
+    ///
+    /// What mknodat(2) answers there.
+    fn make_node(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &CStr,
+        mode: u32,
+        device: u64,
+        umask: u32,
+    ) -> io::Result<()>;
+}
+
 /// All the supervisor needs from whoever built the semisolate. Descriptors were opened before the view hid what they hold.
 pub struct World<'w> {
     /// The listener of the filter.
@@ -199,6 +218,8 @@ pub struct World<'w> {
     /// The effective capabilities the command starts with; the supervisor performs calls with these. `None`: those the
     /// supervisor has.
     pub command_caps: Option<u64>,
+    /// Makes device nodes where the supervisor's user namespace may not: in a session of real root.
+    pub make_node: Option<Rc<dyn MakeNode>>,
     /// Paths in the view where effigy itself put something (hidden paths): no effects.
     pub own: Vec<PathBuf>,
     /// The rest of the supervisor's duties.
@@ -279,6 +300,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
         start,
         options,
         command_caps,
+        make_node,
         own,
         attend,
     } = world;
@@ -298,7 +320,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
         .map_err(|errno| setup("look at the view")(io::Error::from_raw_os_error(errno.0)))?;
     let recorder = recorder::Recorder::new(journal, versions, start);
     let mut supervisor =
-        supervisor::Supervisor::new(listener, tasks, covers, recorder, options.reads)
+        supervisor::Supervisor::new(listener, tasks, covers, recorder, make_node, options.reads)
             .map_err(setup("wait for several things"))?;
     let stopped = supervisor.run(attend)?;
     supervisor.settle_all();

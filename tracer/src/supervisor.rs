@@ -19,7 +19,7 @@ use crate::resolve::{self};
 use crate::sys::{self, Epoll, Errno, Ready};
 use crate::syscalls::{Abi, Call, Class, Decode, Lookup};
 use crate::tasks::{Held, Met, PROCESS, THREAD, Tasks};
-use crate::{Attend, Flow, SuperviseError};
+use crate::{Attend, Flow, MakeNode, SuperviseError};
 use effigy_journal::{By, ByteString, Exit, Note, Op, Outcome, Why};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -55,6 +55,7 @@ pub(crate) struct Supervisor {
     tasks: Tasks,
     covers: Covers,
     recorder: Recorder,
+    make_node: Option<Rc<dyn MakeNode>>,
     pending: Vec<Pending>,
     root: Rc<Held>,
     /// The supervisor's own umask at present.
@@ -85,6 +86,7 @@ impl Supervisor {
         tasks: Tasks,
         covers: Covers,
         recorder: Recorder,
+        make_node: Option<Rc<dyn MakeNode>>,
         reads: bool,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
@@ -101,6 +103,7 @@ impl Supervisor {
             tasks,
             covers,
             recorder,
+            make_node,
             pending: Vec::new(),
             root: Rc::new(root),
             umask,

@@ -119,6 +119,7 @@ impl Scratch {
                 start: Instant::now(),
                 options,
                 command_caps: None,
+                make_node: None,
                 own: Vec::new(),
                 attend: &mut attend,
             })
