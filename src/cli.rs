@@ -336,6 +336,17 @@ pub(crate) struct CommitArgs {
     /// Copy, and leave the session whole
     #[arg(long)]
     pub(crate) keep: bool,
+
+    #[command(flatten)]
+    pub(crate) devices: DevicesArg,
+}
+
+/// For the commands that can make something real.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct DevicesArg {
+    /// Make device nodes too (only root can)
+    #[arg(long)]
+    pub(crate) devices: bool,
 }
 
 #[derive(Debug, Args)]
@@ -357,6 +368,9 @@ pub(crate) struct ReplayArgs {
     /// Replay onto the tree below DIR instead of the real one
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) root: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) devices: DevicesArg,
 }
 
 #[derive(Debug, Args)]

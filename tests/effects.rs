@@ -127,6 +127,29 @@ as_everyone! {
         );
     }
 
+    fn device_nodes_of_root(scene: &Scene) {
+        let make = "umask 027; mkdir d; chmod g+s d; mknod null c 1 3; mknod d/disk b 7 200; mknod -m 666 gone c 1 5; rm gone";
+        if !scene.is_root() {
+            let done = scene.run_script("s", "mknod null c 1 3").run();
+            assert!(done.stderr.contains("not permitted") && scene.summary("s").is_empty(), "{done}");
+            return;
+        }
+        let opened = "cat null 2>/dev/null || echo unopened; echo x >null 2>/dev/null || echo unwritten";
+        let done = scene.run_script("s", &format!("{make}; {opened}")).run().must_succeed();
+        assert_eq!(done.text(), "unopened\nunwritten\n");
+        for command in ["commit", "replay"] {
+            let refused = scene.effigy(&[command, "s", "-y"]).run();
+            assert_eq!(refused.status, 1, "{refused}");
+            assert!(refused.stderr.contains("d/disk") && refused.stderr.contains("/null") && !refused.stderr.contains("gone"), "{refused}");
+            assert_eq!(scene.sh("ls").run().text(), "");
+            scene.effigy(&[command, "s", "-y", "--devices"]).run().must_succeed();
+            let made = scene.sh("stat -c '%n %F %a %t:%T' null d/disk").run();
+            assert_eq!(made.text(), "null character special file 640 1:3\nd/disk block special file 640 7:c8\n");
+            scene.effigy(&["undo", "s", "-y"]).run().must_succeed();
+            assert_eq!(scene.sh("ls").run().text(), "");
+        }
+    }
+
     fn files_with_holes(scene: &Scene) {
         scene.differential(
             "truncate -s 4M old; printf x | dd of=old bs=1 seek=2000000 conv=notrunc 2>/dev/null; echo full >grown",

@@ -35,7 +35,7 @@ pub fn plan(
     let memory = Recollection::of(session);
     let collapse = selection.is_all() && !options.keep;
     let mut scanned = scan::scan(session, collapse)?;
-    if collapse && (has_unseen_links(&scanned) || has_removed_links(&scanned)) {
+    if collapse && must_list(&scanned) {
         scanned = scan::scan(session, false)?;
     }
     let known = Known::of(session)?;
@@ -64,6 +64,11 @@ pub fn plan(
         notes,
         stop_after: options.stop_after,
     })
+}
+
+/// Whether the inside of new directories matters.
+fn must_list(scanned: &scan::Scanned) -> bool {
+    scanned.unlisted_devices || has_unseen_links(scanned) || has_removed_links(scanned)
 }
 
 /// Whether a file that the real tree has too may have further names in new directories whose inside was not listed.

@@ -36,6 +36,12 @@ impl FileType {
             _ => Self::Regular,
         }
     }
+
+    /// Whether it is a character or block device.
+    #[must_use]
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::Character | Self::Block)
+    }
 }
 
 impl fmt::Display for FileType {

@@ -21,6 +21,8 @@ pub struct Options {
     pub keep: bool,
     /// Copy also within one filesystem (when renames are refused there, see [`ApplyError::CrossDevice`](crate::ApplyError)).
     pub copy: bool,
+    /// Device nodes may be made in the real tree.
+    pub devices: bool,
     /// For tests: stop dead after this many changes of the disk, as if the process had been killed.
     pub stop_after: Option<u64>,
 }

@@ -182,6 +182,9 @@ pub enum PlanError {
     /// Paths are not as the session met them, or cannot be changed. All of them.
     #[error("apply: {} {} in conflict", .0.len(), if .0.len() == 1 { "path is" } else { "paths are" })]
     Conflicts(Vec<Conflict>),
+    /// Device nodes would be made, which must be agreed to.
+    #[error("apply: {} device {} would be made", .0.len(), if .0.len() == 1 { "node" } else { "nodes" })]
+    Devices(Vec<PathBuf>),
     /// Patterns that match nothing.
     #[error("apply: no effect matches {}", .0.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoMatch(Vec<OsString>),

@@ -7,8 +7,10 @@
 use crate::commit::next_number;
 use crate::conflict::Conflict;
 use crate::engine::{self, ApplyError};
-use crate::ledger::plan_file;
+use crate::known::absolute;
+use crate::ledger::{PlanFile, plan_file};
 use crate::net::{NetError, net_effects};
+use crate::node::FileType;
 use crate::options::{Applied, Options, Progress};
 use crate::plan::{Kind, Note, Plan, PlanError};
 use crate::selection::{EventSelection, Selection};
@@ -149,6 +151,10 @@ pub fn plan(
     let (told, ground) = lower.plan(&mut file)?;
     notes.extend(told);
     check_space(&ground, &file.steps)?;
+    let devices = devices(&file);
+    if !devices.is_empty() && !options.devices {
+        return Err(PlanError::Devices(devices).into());
+    }
     Ok(Plan {
         kind: Kind::Commit,
         number,
@@ -191,6 +197,35 @@ fn tell(loaded: &load::Loaded, added: &wanted::Added) -> Needed {
         path: path.unwrap_or_default(),
         by: (by.0, by_op),
     }
+}
+
+/// Where device nodes would be made.
+fn devices(file: &PlanFile) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for step in &file.steps {
+        let Step::Make(make) = step else { continue };
+        let Made::Node { mode, .. } = make.made else {
+            continue;
+        };
+        if FileType::from_mode(mode).is_device() {
+            found.extend(destination(file, &make.at));
+        }
+    }
+    found
+}
+
+/// The real path of what is made at a place aside.
+fn destination(file: &PlanFile, at: &Loc) -> Option<PathBuf> {
+    file.steps.iter().find_map(|step| {
+        let Step::Put(put) = step else { return None };
+        let target = if &put.hold == at {
+            put.target.clone()
+        } else {
+            let rest = at.rel().strip_prefix(put.hold.rel())?.strip_prefix(b"/")?;
+            put.target.join(rest)
+        };
+        absolute(file, &target)
+    })
 }
 
 /// Whether there is room for what is written.

@@ -103,12 +103,15 @@ pub(crate) struct Scanned {
     pub(crate) items: Vec<Item>,
     /// The real trees, by cover.
     pub(crate) targets: Vec<Option<Root>>,
+    /// Device nodes lie in new directories whose inside was not listed.
+    pub(crate) unlisted_devices: bool,
 }
 
 /// Scans all layers. With `collapse` the inside of new directories is not listed.
 pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetError> {
     let mut items = Vec::new();
     let mut targets = Vec::new();
+    let mut unlisted_devices = false;
     for (index, cover) in session.record.covers.iter().enumerate() {
         let path = session.upper(cover.layer);
         if is_untouched(&path, cover) {
@@ -134,6 +137,7 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
             collapse,
             items,
             depth: 0,
+            unlisted_devices: false,
         };
         let gone = match &target {
             Ok(root) => {
@@ -146,10 +150,15 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
         if let Some(reason) = gone {
             walk.blocked(&mut Vec::new(), reason)?;
         }
+        unlisted_devices |= walk.unlisted_devices;
         items = walk.items;
         targets.push(target.ok());
     }
-    let mut scanned = Scanned { items, targets };
+    let mut scanned = Scanned {
+        items,
+        targets,
+        unlisted_devices,
+    };
     let replaced = Ledger::all(session)
         .map_err(NetError::io(session.dir()))?
         .iter()
@@ -221,6 +230,7 @@ struct Walk<'a> {
     collapse: bool,
     items: Vec<Item>,
     depth: usize,
+    unlisted_devices: bool,
 }
 
 /// A directory of a layer that is open; gets its mode back when it had to be made readable.

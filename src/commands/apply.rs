@@ -29,6 +29,14 @@ impl From<ConflictChoice> for OnConflict {
 pub(crate) fn unplanned(error: PlanError) -> anyhow::Error {
     match error {
         PlanError::Conflicts(conflicts) => conflicted(&conflicts),
+        PlanError::Devices(paths) => {
+            for path in &paths {
+                eprintln!("effigy: device node: {}", escaped(path));
+            }
+            Failure::refused(format!("cannot apply: {} would be made; nothing was changed", count(paths.len(), "device node")))
+                .hint("effigy commit --devices agrees to it, --exclude leaves them out")
+                .into()
+        }
         PlanError::NoMatch(patterns) => {
             let patterns: Vec<String> = patterns.iter().map(|p| escaped(p).to_string()).collect();
             Failure::refused(format!("no effect matches {}; nothing was changed", patterns.join(", ")))

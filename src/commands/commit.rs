@@ -24,6 +24,7 @@ pub(crate) fn commit(args: &CommitArgs, store: &Store) -> anyhow::Result<()> {
     let options = Options {
         on_conflict: args.apply.on_conflict.into(),
         keep: args.keep,
+        devices: args.devices.devices,
         ..Options::default()
     };
     let plan = commit::plan(&session, &selection, &options).map_err(unplanned)?;

@@ -23,6 +23,7 @@ pub(crate) fn replay(args: &ReplayArgs, store: &Store) -> anyhow::Result<()> {
     let options = ReplayOptions {
         options: Options {
             on_conflict: args.apply.on_conflict.into(),
+            devices: args.devices.devices,
             ..Options::default()
         },
         root: root.as_deref(),

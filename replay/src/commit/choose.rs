@@ -87,11 +87,26 @@ pub(super) fn choose(
             OnConflict::Abort | OnConflict::Overwrite => conflicts.push(conflict),
         }
     }
-    if conflicts.is_empty() {
+    if !conflicts.is_empty() {
+        return Err(PlanError::Conflicts(conflicts));
+    }
+    let devices: Vec<PathBuf> = items
+        .iter()
+        .zip(&chosen.selected)
+        .filter(|(item, selected)| **selected && makes_device(item))
+        .map(|(item, _)| path_of(session, item))
+        .collect();
+    if devices.is_empty() || options.devices {
         Ok(chosen)
     } else {
-        Err(PlanError::Conflicts(conflicts))
+        Err(PlanError::Devices(devices))
     }
+}
+
+/// Whether it puts a device node where none is. Attributes of one that is there are a change like others.
+fn makes_device(item: &Item) -> bool {
+    let is_new = matches!(item.what, What::Added | What::TypeChanged);
+    is_new && item.upper.is_some_and(|upper| upper.kind.is_device())
 }
 
 fn conflict(

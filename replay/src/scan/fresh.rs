@@ -165,6 +165,7 @@ impl Walk<'_> {
             return Ok(());
         }
         if !(node.is_dir() || node.is_file()) {
+            self.unlisted_devices |= node.kind.is_device();
             return Ok(());
         }
         let marks = self
@@ -186,11 +187,11 @@ impl Walk<'_> {
     }
 }
 
-/// Whether nothing about such an entry of a new directory can be overlayfs's own.
+/// Whether nothing about such an entry of a new directory can be overlayfs's own, or must be asked about.
 fn is_plain(kind: u8, parent: &Marks) -> bool {
     match kind {
         libc::DT_REG => !parent.impure && !parent.xwhiteouts,
-        libc::DT_LNK | libc::DT_FIFO | libc::DT_SOCK | libc::DT_BLK => true,
+        libc::DT_LNK | libc::DT_FIFO | libc::DT_SOCK => true,
         _ => false,
     }
 }
