@@ -53,14 +53,16 @@ pub(crate) enum Command {
     #[command(after_long_help = SUMMARY_CODES)]
     Summary(SummaryArgs),
     /// Show a session's net effects as a unified diff
+    #[command(after_long_help = NET_FILTERS)]
     Diff(DiffArgs),
     /// Show what happened, in order
     Log(LogArgs),
-    /// Show one event in full
+    /// Show one event in full, or what is known of a session
     Show(ShowArgs),
     /// Print a file as the session left it, or as of one of its events
     Cat(CatArgs),
     /// Apply a session's net effects to the real files
+    #[command(after_long_help = NET_FILTERS)]
     Commit(CommitArgs),
     /// Apply the chosen effects of a session as they were recorded
     Replay(ReplayArgs),
@@ -85,7 +87,16 @@ const SUMMARY_CODES: &str = "\
 Codes: A added, M content changed, m only metadata changed, D deleted, T type changed, R old -> new renamed.
 
 Control characters in names are shown escaped (\\n, \\x1b). With -z every line ends with a NUL byte and names are given \
-as they are.";
+as they are.
+
+Filters for events (--op, --pid, --by, --from, --until) choose the net effects that a chosen event is part of. What other \
+events are part of too is shown as it is at the end, and a note says so; commit refuses it, and replay applies just the \
+chosen events.";
+
+const NET_FILTERS: &str = "\
+Filters for events (--op, --pid, --by, --from, --until) choose the net effects that a chosen event is part of. What other \
+events are part of too is shown as it is at the end, and a note says so; commit refuses it, and replay applies just the \
+chosen events.";
 
 /// How to run, for `run` and `shell` alike.
 #[derive(Debug, Clone, Default, Args)]
@@ -171,8 +182,9 @@ pub(crate) struct LsArgs {
     pub(crate) json: bool,
 }
 
-/// Which net effects, for every command that looks at or applies them.
+/// What is meant, for every command that looks at or applies what a session did.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Filters")]
 pub(crate) struct FilterArgs {
     /// Only the paths that match (repeatable)
     ///
@@ -184,6 +196,26 @@ pub(crate) struct FilterArgs {
     /// Not the paths that match (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub(crate) exclude: Vec<OsString>,
+
+    /// Only these operations
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(Op::NAMES), hide_possible_values = true)]
+    pub(crate) op: Vec<String>,
+
+    /// Only what this process did (repeatable)
+    #[arg(long, value_name = "N")]
+    pub(crate) pid: Vec<u32>,
+
+    /// Only what a program of this name did, or a program that it started (repeatable)
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) by: Vec<OsString>,
+
+    /// Only from event N on
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+
+    /// Only up to event N
+    #[arg(long, value_name = "N")]
+    pub(crate) until: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -218,33 +250,6 @@ pub(crate) struct DiffArgs {
     pub(crate) filters: FilterArgs,
 }
 
-/// Which events, for every command that looks at the journal.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct EventFilterArgs {
-    #[command(flatten)]
-    pub(crate) paths: FilterArgs,
-
-    /// Only these operations
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = PossibleValuesParser::new(Op::NAMES))]
-    pub(crate) op: Vec<String>,
-
-    /// Only what this process did (repeatable)
-    #[arg(long, value_name = "N")]
-    pub(crate) pid: Vec<u32>,
-
-    /// Only what a program of this name did, or a program that it started (repeatable)
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) by: Vec<OsString>,
-
-    /// Only from event N on
-    #[arg(long, value_name = "N")]
-    pub(crate) from: Option<u64>,
-
-    /// Only up to event N
-    #[arg(long, value_name = "N")]
-    pub(crate) until: Option<u64>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
     /// Name, id or unique prefix of an id [default: the newest session]
@@ -252,7 +257,7 @@ pub(crate) struct LogArgs {
     pub(crate) session: Option<String>,
 
     #[command(flatten)]
-    pub(crate) filters: EventFilterArgs,
+    pub(crate) filters: FilterArgs,
 
     /// Also the calls that failed
     #[arg(long)]
@@ -269,7 +274,7 @@ pub(crate) struct LogArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The event: S@N, or @N for one of the newest session
+    /// The event: S@N, or @N for one of the newest session; without @N, the session itself
     #[arg(value_name = "S@N")]
     pub(crate) event: String,
 
@@ -356,7 +361,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) session: Option<String>,
 
     #[command(flatten)]
-    pub(crate) filters: EventFilterArgs,
+    pub(crate) filters: FilterArgs,
 
     #[command(flatten)]
     pub(crate) apply: ApplyOptions,

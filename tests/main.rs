@@ -13,6 +13,7 @@ mod confinement;
 mod conflicts;
 mod effects;
 mod fidelity;
+mod filters;
 mod held_back;
 mod killed;
 mod programs;

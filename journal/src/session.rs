@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 mod record;
 
 pub use record::{
-    Cover, Exit, FORMAT, Named, Record, RootState, SessionId, State, Status, Timestamp,
+    Asked, Cover, Exit, FORMAT, Named, Record, RootState, SessionId, State, Status, Timestamp,
     environment_digest, is_valid_name,
 };
 

@@ -15,6 +15,17 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+/// The numbers of the applies, and whether each is in place (or else was taken back, or interrupted).
+///
+/// # Errors
+/// When a ledger cannot be read.
+pub fn applies(session: &Session) -> Result<Vec<(u32, bool)>, NetError> {
+    let ledgers = Ledger::all(session).map_err(NetError::io(session.dir()))?;
+    let standing =
+        |ledger: &Ledger| Ok((ledger.number, matches!(ledger.stage()?, Stage::Applied(_))));
+    ledgers.iter().map(standing).collect()
+}
+
 /// The effects that the applies in place (not those undone) have put there, sorted by path.
 ///
 /// What lies in a directory that was moved as a whole is read where it now is: what somebody else has added there since

@@ -26,6 +26,7 @@
 #![warn(clippy::exit, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod applied;
+pub mod attribution;
 pub mod commit;
 mod conflict;
 pub mod content;

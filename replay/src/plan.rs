@@ -85,6 +85,12 @@ impl Plan {
         self.file.steps.is_empty()
     }
 
+    /// The number of the apply that it will be.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The number of steps.
     #[must_use]
     pub fn len(&self) -> usize {

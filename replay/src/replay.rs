@@ -21,9 +21,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 mod ground;
-mod load;
+pub(crate) mod load;
 mod lower;
-mod model;
+pub(crate) mod model;
 mod source;
 mod standing;
 mod wanted;

@@ -2,6 +2,7 @@
 
 use effigy_journal::Record;
 use globset::{GlobBuilder, GlobMatcher};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -16,6 +17,8 @@ pub use journal::{Choice, EventFilter, EventSelection};
 pub struct Selection {
     only: Vec<Pattern>,
     exclude: Vec<Pattern>,
+    /// Only these paths, whatever the patterns say.
+    among: Option<HashSet<PathBuf>>,
 }
 
 /// Why a pattern cannot be used.
@@ -151,13 +154,21 @@ impl Selection {
         Ok(Self {
             only: patterns(only)?,
             exclude: patterns(exclude)?,
+            among: None,
         })
+    }
+
+    /// Leaves out all but these absolute paths (exactly these: not what is below).
+    #[must_use]
+    pub fn among(mut self, paths: HashSet<PathBuf>) -> Self {
+        self.among = Some(paths);
+        self
     }
 
     /// Whether everything is meant.
     #[must_use]
     pub fn is_all(&self) -> bool {
-        self.only.is_empty() && self.exclude.is_empty()
+        self.only.is_empty() && self.exclude.is_empty() && self.among.is_none()
     }
 
     /// Whether this absolute path is meant; notes which patterns matched.
@@ -165,7 +176,8 @@ impl Selection {
         // Every pattern is asked, so that each knows whether it is of any use.
         let only = self.only.iter().filter(|p| p.matches(path)).count() > 0;
         let excluded = self.exclude.iter().filter(|p| p.matches(path)).count() > 0;
-        (self.only.is_empty() || only) && !excluded
+        let among = self.among.as_ref().is_none_or(|paths| paths.contains(path));
+        (self.only.is_empty() || only) && !excluded && among
     }
 
     /// The patterns, as given, that have matched nothing so far. To be asked after the effects have been read; the plan

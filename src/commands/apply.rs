@@ -2,11 +2,11 @@
 
 use std::io::{self, Write as _};
 
-use effigy_journal::Session;
+use effigy_journal::{Asked, ByteString, Session};
 use effigy_replay::{Advice, Applied, ApplyError, Conflict, OnConflict, Plan, PlanError, Progress};
 
 use crate::cli::ConflictChoice;
-use crate::failure::{Failure, status};
+use crate::failure::{Cannot as _, Failure, status};
 use crate::progress::Meter;
 use crate::render::name::escaped;
 use crate::render::quantity::{count, size};
@@ -101,6 +101,24 @@ pub(crate) fn print_steps(plan: &Plan) -> io::Result<()> {
         writeln!(out, "{}", escaped(&step.to_string()))?;
     }
     out.flush()
+}
+
+/// Notes in the session's record what an apply was asked for, before it begins: whoever recovers it finds it there.
+pub(crate) fn note_asked(
+    session: &mut Session,
+    plan: &Plan,
+    verb: &str,
+    filter: Vec<ByteString>,
+) -> anyhow::Result<()> {
+    let asked = &mut session.record.asked;
+    // One that never began has left its number.
+    asked.retain(|asked| asked.apply < plan.number());
+    asked.push(Asked {
+        apply: plan.number(),
+        verb: verb.to_owned(),
+        filter,
+    });
+    session.save_soon().cannot()
 }
 
 /// Carries a plan out, with a progress bar.

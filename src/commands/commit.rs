@@ -2,13 +2,16 @@
 
 use std::io;
 
-use effigy_journal::{Session, Store};
+use effigy_journal::{ByteString, Session, Store};
 use effigy_replay::{Options, Plan, Selection, commit, net_effects};
 
-use crate::cli::CommitArgs;
-use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
-use crate::commands::summary::{row, selection};
+use crate::cli::{CommitArgs, FilterArgs};
+use crate::commands::apply::{
+    carry_out, note_asked, print_steps, tell_done, tell_notes, unplanned,
+};
+use crate::commands::summary::row;
 use crate::failure::Cannot as _;
+use crate::filters::{self, words};
 use crate::listing::{tally, write_for_review};
 use crate::prompt::agree;
 use crate::render::colour::Palette;
@@ -20,7 +23,7 @@ const ROOM: usize = 30;
 
 pub(crate) fn commit(args: &CommitArgs, store: &Store) -> anyhow::Result<()> {
     let mut session = find_to_change(store, args.session.as_deref())?;
-    let selection = selection(&session, &args.filters)?;
+    let selection = selection_of(&session, &args.filters)?;
     let options = Options {
         on_conflict: args.apply.on_conflict.into(),
         keep: args.keep,
@@ -35,7 +38,30 @@ pub(crate) fn commit(args: &CommitArgs, store: &Store) -> anyhow::Result<()> {
     if !args.apply.yes && !plan.is_empty() {
         ask(&session, &selection)?;
     }
-    carry_plan_out(plan, &mut session, &selection, &options, args.apply.quiet)
+    let asked = Asked {
+        selection: &selection,
+        options: &options,
+        words: words(&args.filters),
+    };
+    carry_plan_out(plan, &mut session, asked, args.apply.quiet)
+}
+
+/// The net effects that the filters choose, by path.
+fn selection_of(session: &Session, filters: &FilterArgs) -> anyhow::Result<Selection> {
+    let by_path = filters::selection(session, filters)?;
+    if !filters::chooses_events(filters) {
+        return Ok(by_path);
+    }
+    let chosen = filters::chosen(session, filters)?;
+    filters::refuse_partly(&chosen, session, filters)?;
+    Ok(chosen.selection)
+}
+
+/// What a commit was asked for.
+struct Asked<'a> {
+    selection: &'a Selection,
+    options: &'a Options,
+    words: Vec<ByteString>,
 }
 
 /// Commits all that a session changes, without a question: `effigy run -y`, and `y` at the prompt after a run.
@@ -43,14 +69,18 @@ pub(crate) fn commit_whole(session: &mut Session, quiet: bool) -> anyhow::Result
     let selection = Selection::all();
     let options = Options::default();
     let plan = commit::plan(session, &selection, &options).map_err(unplanned)?;
-    carry_plan_out(plan, session, &selection, &options, quiet)
+    let asked = Asked {
+        selection: &selection,
+        options: &options,
+        words: Vec::new(),
+    };
+    carry_plan_out(plan, session, asked, quiet)
 }
 
 fn carry_plan_out(
     plan: Plan,
     session: &mut Session,
-    selection: &Selection,
-    options: &Options,
+    asked: Asked<'_>,
     quiet: bool,
 ) -> anyhow::Result<()> {
     if !quiet {
@@ -64,9 +94,10 @@ fn carry_plan_out(
     }
     let copying = Options {
         copy: true,
-        ..*options
+        ..*asked.options
     };
-    let again = |session: &Session| commit::plan(session, selection, &copying);
+    let again = |session: &Session| commit::plan(session, asked.selection, &copying);
+    note_asked(session, &plan, "commit", asked.words)?;
     let applied = carry_out(plan, session, commit::apply, again, quiet)?;
     if !quiet {
         tell_done("committed", session, applied);

@@ -8,8 +8,8 @@ use effigy_replay::NetEffect;
 use effigy_replay::diff::{DiffOptions, write};
 
 use crate::cli::DiffArgs;
-use crate::commands::summary::chosen;
 use crate::failure::Failure;
+use crate::filters::chosen;
 use crate::pager::Output;
 use crate::place::absolute;
 use crate::render::colour::Palette;
@@ -17,7 +17,8 @@ use crate::store::find_to_read;
 
 pub(crate) fn diff(args: &DiffArgs, store: &Store) -> anyhow::Result<()> {
     let session = find_to_read(store, args.session.as_deref())?;
-    let mut effects = chosen(&session, &args.filters)?;
+    let mut chosen = chosen(&session, &args.filters)?;
+    let effects = &mut chosen.effects;
     if !args.paths.is_empty() {
         let wanted = args
             .paths
@@ -36,7 +37,9 @@ pub(crate) fn diff(args: &DiffArgs, store: &Store) -> anyhow::Result<()> {
         }
         effects.retain(|e| wanted.iter().any(|path| e.path.starts_with(path)));
     }
-    write_effects(&session, &effects, Output::standard())
+    write_effects(&session, &chosen.effects, Output::standard())?;
+    chosen.tell_partly();
+    Ok(())
 }
 
 /// Writes the diff of all effects; to a terminal in colours and with control characters escaped.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use effigy_journal::{Entry, Note, Reader, Session, Store, Tail};
 
-use crate::cli::{EventFilterArgs, LogArgs};
+use crate::cli::{FilterArgs, LogArgs};
 use crate::event::Names;
 use crate::event::filter::Filter;
 use crate::event::object::Object;
@@ -51,7 +51,7 @@ pub(crate) fn write_whole(
     palette: Palette,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let filter = Filter::new(session, &EventFilterArgs::default(), false)?;
+    let filter = Filter::new(session, &FilterArgs::default(), false)?;
     let mut log = Log::open(session, filter, Form::Text(palette))?;
     log.write_available(out)?;
     Ok(log.write_footer(out)?)

@@ -16,6 +16,9 @@ use crate::render::table::{Align, write_table};
 /// The widest that a command is shown in the table.
 const COMMAND_WIDTH: usize = 60;
 
+/// The widest that the filter of an apply is shown there.
+const FILTER_WIDTH: usize = 40;
+
 pub(crate) fn ls(args: &LsArgs, store: &Store) -> anyhow::Result<()> {
     let mut listing = store.list().cannot()?;
     listing.sessions.reverse();
@@ -68,14 +71,31 @@ fn row(session: &Session, now: Timestamp) -> [String; 8] {
             .effects
             .map_or_else(|| "-".to_owned(), |n| n.to_string()),
         size(occupied(session)),
-        session.status().to_string(),
+        state(session),
         cut(&command_line(&record.argv), COMMAND_WIDTH),
     ]
 }
 
+/// The state; when only a part is in place, with the filter that chose it.
+fn state(session: &Session) -> String {
+    let state = session.status();
+    let whole = |apply: &Apply<'_>| apply.filter.is_empty();
+    let in_place: Vec<_> = applies(session)
+        .into_iter()
+        .filter(|a| a.in_place)
+        .collect();
+    match in_place.last() {
+        Some(last) if !in_place.iter().any(whole) => {
+            let words: Vec<_> = last.filter.iter().map(|word| word.os_str()).collect();
+            format!("{state} {}", cut(&command_line(&words), FILTER_WIDTH))
+        }
+        _ => state.to_string(),
+    }
+}
+
 /// A session as docs/JSON.md has it.
 #[derive(Serialize)]
-struct Object<'a> {
+pub(crate) struct Object<'a> {
     id: &'a str,
     name: Option<&'a str>,
     start: String,
@@ -87,9 +107,38 @@ struct Object<'a> {
     effects: Option<u64>,
     size: u64,
     state: String,
+    applies: Vec<Apply<'a>>,
 }
 
-fn object(session: &Session) -> Object<'_> {
+/// An apply as docs/JSON.md has it.
+#[derive(Serialize)]
+pub(crate) struct Apply<'a> {
+    pub(crate) apply: u32,
+    pub(crate) verb: &'a str,
+    pub(crate) filter: Vec<json::Name<'a>>,
+    pub(crate) in_place: bool,
+}
+
+/// The applies of a session, the first first. One whose ledger cannot be read is left out: whoever needs it says why.
+pub(crate) fn applies(session: &Session) -> Vec<Apply<'_>> {
+    let asked = &session.record.asked;
+    if asked.is_empty() {
+        return Vec::new();
+    }
+    let ledgers = effigy_replay::applied::applies(session).unwrap_or_default();
+    let both = ledgers.into_iter().filter_map(|(apply, in_place)| {
+        let asked = asked.iter().find(|asked| asked.apply == apply)?;
+        Some(Apply {
+            apply,
+            verb: &asked.verb,
+            filter: asked.filter.iter().map(json::Name::new).collect(),
+            in_place,
+        })
+    });
+    both.collect()
+}
+
+pub(crate) fn object(session: &Session) -> Object<'_> {
     let record = &session.record;
     let (exit, signal) = match record.exit {
         Some(Exit::Code(code)) => (Some(code), None),
@@ -108,6 +157,7 @@ fn object(session: &Session) -> Object<'_> {
         effects: record.effects,
         size: occupied(session),
         state: session.status().to_string(),
+        applies: applies(session),
     }
 }
 

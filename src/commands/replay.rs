@@ -8,10 +8,12 @@ use effigy_replay::{
     Needed, Options, Plan, PlanError, ReplayError, ReplayOptions, replay as engine,
 };
 
-use crate::cli::{EventFilterArgs, ReplayArgs};
-use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
-use crate::event::filter::events;
+use crate::cli::{FilterArgs, ReplayArgs};
+use crate::commands::apply::{
+    carry_out, note_asked, print_steps, tell_done, tell_notes, unplanned,
+};
 use crate::failure::{Failure, status};
+use crate::filters::{events, words};
 use crate::prompt::agree;
 use crate::render::name::escaped;
 use crate::render::quantity::count;
@@ -67,6 +69,7 @@ pub(crate) fn replay(args: &ReplayArgs, store: &Store) -> anyhow::Result<()> {
             Err(error) => Err(damaged(error.to_string())),
         }
     };
+    note_asked(&mut session, &plan, "replay", words(&args.filters))?;
     let applied = carry_out(plan, &mut session, engine::apply, again, args.apply.quiet)?;
     if !args.apply.quiet {
         tell_done("replayed", &session, applied);
@@ -76,7 +79,7 @@ pub(crate) fn replay(args: &ReplayArgs, store: &Store) -> anyhow::Result<()> {
 
 fn plan(
     session: &Session,
-    filters: &EventFilterArgs,
+    filters: &FilterArgs,
     options: &ReplayOptions<'_>,
 ) -> anyhow::Result<Result<Plan, ReplayError>> {
     let mut events = events(session, filters)?;

@@ -1,4 +1,4 @@
-//! `effigy show`: one event in full.
+//! `effigy show`: one event in full, or a session.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +19,12 @@ use crate::render::json;
 use crate::render::name::{command_line, escaped};
 use crate::store::find;
 
+mod session;
+
 pub(crate) fn show(args: &ShowArgs, store: &Store) -> anyhow::Result<()> {
+    if !args.event.contains('@') {
+        return session::show(&find(store, Some(&args.event))?, args.json);
+    }
     let (wanted, number) = split_event(&args.event)?;
     let session = find(store, wanted)?;
     let mut reader = open(&session)?;

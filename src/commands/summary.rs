@@ -1,25 +1,25 @@
 //! `effigy summary`: net effects, one line a path.
 
-use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::process::ExitCode;
 
-use effigy_journal::{Session, Store};
-use effigy_replay::{Change, NetEffect, Selection, applied};
+use effigy_journal::Store;
+use effigy_replay::{Change, NetEffect};
 use serde::Serialize;
 
-use crate::cli::{FilterArgs, SummaryArgs};
-use crate::failure::{Cannot as _, Failure, status};
+use crate::cli::SummaryArgs;
+use crate::failure::status;
+use crate::filters::{Chosen, chosen};
 use crate::listing::{self, Code, Row};
 use crate::render::colour::Palette;
 use crate::render::json;
-use crate::render::name::escaped;
 use crate::risk::{Places, Touched};
 use crate::store::find_to_read;
 
 pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitCode> {
     let session = find_to_read(store, args.session.as_deref())?;
-    let effects = chosen(&session, &args.filters)?;
+    let chosen = chosen(&session, &args.filters)?;
+    let effects = &chosen.effects;
     let places = Places::from_environment();
     let rows = effects.iter().map(|e| row(e, &places));
     let stdout = io::stdout().lock();
@@ -28,7 +28,7 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
     let mut out = BufWriter::with_capacity(1 << 16, stdout);
     if args.json {
         for (effect, row) in effects.iter().zip(rows) {
-            json::write_line(&mut out, &object(effect, &row))?;
+            json::write_line(&mut out, &object(effect, &row, &chosen))?;
         }
     } else if args.null {
         listing::write_null(&mut out, rows)?;
@@ -39,34 +39,11 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
         listing::write_plain(&mut out, rows)?;
     }
     out.flush()?;
+    chosen.tell_partly();
     Ok(match effects.is_empty() {
         true => ExitCode::from(status::NO),
         false => ExitCode::SUCCESS,
     })
-}
-
-/// The effects of a session that the filters choose; a pattern that matches nothing is refused.
-pub(crate) fn chosen(session: &Session, filters: &FilterArgs) -> anyhow::Result<Vec<NetEffect>> {
-    let selection = selection(session, filters)?;
-    let effects = applied::all_effects(session, &selection).cannot()?;
-    refuse_unmatched(&selection.unmatched(), "effect")?;
-    Ok(effects)
-}
-
-/// Refuses when a pattern has matched nothing of what was looked at.
-pub(crate) fn refuse_unmatched(patterns: &[OsString], noun: &str) -> anyhow::Result<()> {
-    if patterns.is_empty() {
-        return Ok(());
-    }
-    let patterns: Vec<String> = patterns.iter().map(|p| escaped(p).to_string()).collect();
-    Err(Failure::refused(format!("no {noun} matches {}", patterns.join(", ")))
-        .hint("patterns are anchored at the directory the command was run in; ** crosses directories")
-        .into())
-}
-
-pub(crate) fn selection(session: &Session, filters: &FilterArgs) -> anyhow::Result<Selection> {
-    Selection::new(&session.record, &filters.only, &filters.exclude)
-        .map_err(|error| Failure::from_error(error).status(status::USAGE).into())
 }
 
 pub(crate) fn row<'a>(effect: &'a NetEffect, places: &Places) -> Row<'a> {
@@ -106,9 +83,11 @@ struct Object<'a> {
     size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     risk: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partly: bool,
 }
 
-fn object<'a>(effect: &'a NetEffect, row: &Row<'a>) -> Object<'a> {
+fn object<'a>(effect: &'a NetEffect, row: &Row<'a>, chosen: &Chosen) -> Object<'a> {
     let node = effect.after.as_ref().or(effect.before.as_ref());
     let was = effect.before.as_ref().filter(|_| row.code == Code::Type);
     let file = effect.after.as_ref().filter(|node| node.is_file());
@@ -120,5 +99,6 @@ fn object<'a>(effect: &'a NetEffect, row: &Row<'a>) -> Object<'a> {
         was: was.map(|node| node.kind.to_string()),
         size: file.map(|node| node.size),
         risk: row.risk.map(|risk| risk.to_string()),
+        partly: chosen.is_partly(effect),
     }
 }

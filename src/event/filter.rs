@@ -1,11 +1,11 @@
 //! Which events are wanted.
 
 use effigy_journal::{Event, Outcome, Session};
-use effigy_replay::{Choice, EventFilter, EventSelection};
+use effigy_replay::{Choice, EventSelection};
 
 use super::Names;
-use crate::cli::EventFilterArgs;
-use crate::commands::summary::{refuse_unmatched, selection};
+use crate::cli::FilterArgs;
+use crate::filters::{events, refuse_unmatched};
 
 /// The filters of `log`, with what they have found so far.
 pub(crate) struct Filter {
@@ -14,27 +14,8 @@ pub(crate) struct Filter {
     failed: bool,
 }
 
-/// The events that the arguments mean.
-pub(crate) fn events(session: &Session, args: &EventFilterArgs) -> anyhow::Result<EventSelection> {
-    let filter = EventFilter {
-        ops: args.op.clone(),
-        pids: args.pid.clone(),
-        by: args.by.clone(),
-        from: args.from,
-        until: args.until,
-    };
-    Ok(EventSelection::new(
-        selection(session, &args.paths)?,
-        filter,
-    ))
-}
-
 impl Filter {
-    pub(crate) fn new(
-        session: &Session,
-        args: &EventFilterArgs,
-        failed: bool,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(session: &Session, args: &FilterArgs, failed: bool) -> anyhow::Result<Self> {
         Ok(Self {
             events: events(session, args)?,
             until: args.until.unwrap_or(u64::MAX),
@@ -61,7 +42,7 @@ impl Filter {
         self.failed
     }
 
-    /// Refuses when a pattern has matched nothing in the whole journal.
+    /// Refuses when what was asked for has matched nothing in the whole journal.
     pub(crate) fn check_matched(&self) -> anyhow::Result<()> {
         refuse_unmatched(&self.events.unmatched(), "event")
     }

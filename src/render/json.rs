@@ -16,6 +16,10 @@ impl<'a> Name<'a> {
     pub(crate) fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Self {
         Self(name.as_ref())
     }
+
+    pub(crate) fn os_str(&self) -> &'a OsStr {
+        self.0
+    }
 }
 
 impl Serialize for Name<'_> {

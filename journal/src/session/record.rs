@@ -234,6 +234,17 @@ pub struct Named {
     pub reason: String,
 }
 
+/// What an apply was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Its number: `apply/<k>`.
+    pub apply: u32,
+    /// The command: `commit` or `replay`.
+    pub verb: String,
+    /// The filters as they would be typed, one word each; none: everything.
+    pub filter: Vec<ByteString>,
+}
+
 /// What `session.json` holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -296,6 +307,9 @@ pub struct Record {
     /// How often something was applied: `apply/<k>` is the k-th, from 1.
     #[serde(default)]
     pub applies: u32,
+    /// What each apply was asked for, in order.
+    #[serde(default)]
+    pub asked: Vec<Asked>,
     /// Sessions this one is layered over, the topmost first.
     #[serde(default)]
     pub lower: Vec<SessionId>,
@@ -335,6 +349,7 @@ impl Record {
             traced: false,
             killed_survivors: 0,
             applies: 0,
+            asked: Vec::new(),
             lower: Vec::new(),
             effects: None,
             bytes: None,

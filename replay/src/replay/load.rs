@@ -12,25 +12,25 @@ use std::io;
 
 /// One effect.
 #[derive(Debug)]
-pub(super) struct Effect {
-    pub(super) seq: Seq,
-    pub(super) time: Timestamp,
-    pub(super) op: Op,
+pub(crate) struct Effect {
+    pub(crate) seq: Seq,
+    pub(crate) time: Timestamp,
+    pub(crate) op: Op,
 }
 
 /// All that a journal says about effects.
-pub(super) struct Loaded {
-    pub(super) reader: Reader,
-    pub(super) effects: Vec<Effect>,
+pub(crate) struct Loaded {
+    pub(crate) reader: Reader,
+    pub(crate) effects: Vec<Effect>,
     /// What each does, by effect.
-    pub(super) facts: Vec<Fact>,
-    pub(super) choices: Vec<Choice>,
-    pub(super) model: Model,
-    pub(super) versions: VersionTable,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) choices: Vec<Choice>,
+    pub(crate) model: Model,
+    pub(crate) versions: VersionTable,
 }
 
 /// Reads the journal of a session up to its end, or to where it was cut off.
-pub(super) fn load(
+pub(crate) fn load(
     session: &Session,
     selection: &mut EventSelection,
 ) -> Result<Loaded, ReplayError> {

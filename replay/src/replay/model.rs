@@ -7,23 +7,23 @@ use effigy_journal::{Kind, Op, PathId, Paths, Stat, VersionId};
 use std::collections::HashMap;
 
 /// An object, by number.
-pub(super) type Obj = u32;
+pub(crate) type Obj = u32;
 /// An effect, by its place among the effects.
-pub(super) type At = u32;
+pub(crate) type At = u32;
 
 /// The root directory.
-pub(super) const ROOT: Obj = 0;
+pub(crate) const ROOT: Obj = 0;
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Slot {
-    pub(super) dir: Obj,
-    pub(super) name: u32,
+pub(crate) struct Slot {
+    pub(crate) dir: Obj,
+    pub(crate) name: u32,
 }
 
 /// Where an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Born {
+pub(crate) enum Born {
     /// It was there before the session, under this name.
     Real(Slot),
     /// An event made it.
@@ -33,36 +33,36 @@ pub(super) enum Born {
 }
 
 #[derive(Debug)]
-pub(super) struct Object {
-    pub(super) born: Born,
-    pub(super) kind: Option<Kind>,
+pub(crate) struct Object {
+    pub(crate) born: Born,
+    pub(crate) kind: Option<Kind>,
     /// What it was before the session, when that was recorded under its own name.
-    pub(super) before: Option<Stat>,
+    pub(crate) before: Option<Stat>,
     /// The names it has now.
-    pub(super) names: Vec<Slot>,
+    pub(crate) names: Vec<Slot>,
     /// The names it had before the session, of those that have been spoken of.
-    pub(super) originals: Vec<Slot>,
+    pub(crate) originals: Vec<Slot>,
     /// Names that have been spoken of in this directory.
-    pub(super) kids: Vec<u32>,
+    pub(crate) kids: Vec<u32>,
     /// Effects that gave it content or attributes, and its making.
-    pub(super) effects: u32,
+    pub(crate) effects: u32,
     /// The event that gave it the name it has (a directory has one).
     placed_by: Option<At>,
-    pub(super) version: Option<VersionId>,
+    pub(crate) version: Option<VersionId>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// What it was the name of before the session.
-    pub(super) initial: Option<Obj>,
-    pub(super) now: Option<Obj>,
+    pub(crate) initial: Option<Obj>,
+    pub(crate) now: Option<Obj>,
     bound_by: Option<At>,
-    pub(super) vacated_by: Option<At>,
+    pub(crate) vacated_by: Option<At>,
 }
 
 /// What an effect does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(crate) enum Act {
     Bind {
         to: Slot,
         obj: Obj,
@@ -91,17 +91,17 @@ pub(super) enum Act {
 
 /// What an effect does, and what it rests on.
 #[derive(Clone, Debug)]
-pub(super) struct Fact {
-    pub(super) act: Act,
+pub(crate) struct Fact {
+    pub(crate) act: Act,
     /// The effects it cannot do without.
-    pub(super) needs: Vec<At>,
+    pub(crate) needs: Vec<At>,
     /// The effect that made room for it, should something be in the way.
-    pub(super) room: Option<At>,
+    pub(crate) room: Option<At>,
 }
 
 /// All names and objects the journal speaks of.
-pub(super) struct Model {
-    pub(super) objects: Vec<Object>,
+pub(crate) struct Model {
+    pub(crate) objects: Vec<Object>,
     entries: HashMap<Slot, Entry>,
     names: Vec<Box<[u8]>>,
     numbers: HashMap<Box<[u8]>, u32>,
@@ -117,7 +117,7 @@ pub(super) struct Model {
 const UNKNOWN: u32 = u32::MAX;
 
 impl Model {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut model = Self {
             objects: Vec::new(),
             entries: HashMap::new(),
@@ -152,7 +152,7 @@ impl Model {
         obj
     }
 
-    pub(super) fn object(&self, obj: Obj) -> &Object {
+    pub(crate) fn object(&self, obj: Obj) -> &Object {
         &self.objects[obj as usize]
     }
 
@@ -160,12 +160,12 @@ impl Model {
         &mut self.objects[obj as usize]
     }
 
-    pub(super) fn name(&self, slot: Slot) -> &[u8] {
+    pub(crate) fn name(&self, slot: Slot) -> &[u8] {
         self.names.get(slot.name as usize).map_or(b"", |name| name)
     }
 
     /// The entry of this name in a directory, if the journal speaks of it.
-    pub(super) fn slot_of(&self, dir: Obj, name: &[u8]) -> Option<Slot> {
+    pub(crate) fn slot_of(&self, dir: Obj, name: &[u8]) -> Option<Slot> {
         let slot = Slot {
             dir,
             name: *self.numbers.get(name)?,
@@ -173,18 +173,18 @@ impl Model {
         self.entries.contains_key(&slot).then_some(slot)
     }
 
-    pub(super) fn entry(&self, slot: Slot) -> Entry {
+    pub(crate) fn entry(&self, slot: Slot) -> Entry {
         self.entries.get(&slot).copied().unwrap_or_default()
     }
 
     /// The object that holds a version at the end.
-    pub(super) fn holder(&self, version: VersionId) -> Option<Obj> {
+    pub(crate) fn holder(&self, version: VersionId) -> Option<Obj> {
         let obj = *self.holders.get(&version)?;
         (self.object(obj).version == Some(version)).then_some(obj)
     }
 
     /// The path of a name when all has happened.
-    pub(super) fn path_of(&self, slot: Slot) -> Option<Vec<u8>> {
+    pub(crate) fn path_of(&self, slot: Slot) -> Option<Vec<u8>> {
         let mut path = self.path_by(slot.dir, |model, obj| {
             model.object(obj).names.first().copied()
         })?;
@@ -194,12 +194,12 @@ impl Model {
     }
 
     /// A path that an object has when all has happened.
-    pub(super) fn last_path(&self, obj: Obj) -> Option<Vec<u8>> {
+    pub(crate) fn last_path(&self, obj: Obj) -> Option<Vec<u8>> {
         self.path_by(obj, |model, obj| model.object(obj).names.first().copied())
     }
 
     /// The path that a name had before the session, when its directory was there.
-    pub(super) fn first_path(&self, slot: Slot) -> Option<Vec<u8>> {
+    pub(crate) fn first_path(&self, slot: Slot) -> Option<Vec<u8>> {
         let mut path = self.path_by(slot.dir, |model, obj| match model.object(obj).born {
             Born::Real(slot) => Some(slot),
             _ => None,
@@ -427,7 +427,7 @@ impl Model {
     }
 
     /// Takes the next effect in.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         at: At,
         op: &Op,

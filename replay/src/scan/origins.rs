@@ -84,7 +84,13 @@ fn guess(scanned: &mut Scanned, vague: &[usize], taken: &mut HashSet<usize>) {
     for &index in vague {
         let item = &scanned.items[index];
         let key = item.upper.map(|upper| (item.cover, look(&upper)));
-        match key.and_then(|key| alike.get_mut(&key)).and_then(Vec::pop) {
+        // Files made in one tick and of one size look the same: with a moved directory the name tells them apart.
+        let same_name = |source: &usize| leaf(&scanned.items[*source]) == leaf(item);
+        let source = key.and_then(|key| alike.get_mut(&key)).and_then(|alike| {
+            let at = alike.iter().rposition(same_name);
+            at.map(|at| alike.swap_remove(at)).or_else(|| alike.pop())
+        });
+        match source {
             Some(source) => {
                 *spare.entry(item.cover).or_default() -= 1;
                 scanned.items[index].renamed_from = Some(source);
@@ -113,6 +119,10 @@ fn relinked(scanned: &mut Scanned) {
             item.what = What::Metadata;
         }
     }
+}
+
+fn leaf(item: &Item) -> Option<&[u8]> {
+    item.rel.rsplit(|&byte| byte == b'/').next()
 }
 
 fn is_moved(item: &Item) -> bool {

@@ -3,7 +3,7 @@
 use super::Selection;
 use effigy_journal::{Event, PathId, Paths, ProcessId, Processes};
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 /// What is asked of an event besides its paths.
@@ -19,6 +19,50 @@ pub struct EventFilter {
     pub from: Option<u64>,
     /// The last event.
     pub until: Option<u64>,
+}
+
+impl EventFilter {
+    /// Whether nothing is asked.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        let Self {
+            ops,
+            pids,
+            by,
+            from,
+            until,
+        } = self;
+        ops.is_empty() && pids.is_empty() && by.is_empty() && from.is_none() && until.is_none()
+    }
+
+    /// What is asked, as it would be typed, one word each.
+    #[must_use]
+    pub fn words(&self) -> Vec<OsString> {
+        let Self {
+            ops,
+            pids,
+            by,
+            from,
+            until,
+        } = self;
+        let mut words: Vec<OsString> = Vec::new();
+        let mut add = |option: &str, value: OsString| words.extend([option.into(), value]);
+        if !ops.is_empty() {
+            add("--op", ops.join(",").into());
+        }
+        for pid in pids {
+            add("--pid", pid.to_string().into());
+        }
+        for name in by {
+            add("--by", name.clone());
+        }
+        for (option, seq) in [("--from", from), ("--until", until)] {
+            if let Some(seq) = seq {
+                add(option, seq.to_string().into());
+            }
+        }
+        words
+    }
 }
 
 /// What a selection says of an event.
@@ -40,6 +84,12 @@ pub struct EventSelection {
     filter: EventFilter,
     /// What is known of each path of the journal.
     known: Vec<Option<Verdict>>,
+    /// By process id asked for: one has been met.
+    met_pids: HashSet<u32>,
+    /// By name of a program asked for, as it stands in the filter: one has been met.
+    met_by: HashSet<usize>,
+    /// Something was chosen.
+    chosen: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,26 +112,14 @@ impl EventSelection {
             paths,
             ops: filter.ops.iter().cloned().collect(),
             filter,
-            known: Vec::new(),
+            ..Self::default()
         }
     }
 
     /// Whether everything is meant.
     #[must_use]
     pub fn is_all(&self) -> bool {
-        let EventFilter {
-            ops,
-            pids,
-            by,
-            from,
-            until,
-        } = &self.filter;
-        self.paths.is_all()
-            && ops.is_empty()
-            && pids.is_empty()
-            && by.is_empty()
-            && from.is_none()
-            && until.is_none()
+        self.paths.is_all() && self.filter.is_all()
     }
 
     /// Whether an event is meant. An event with two paths is, when one of them is wanted and none excluded.
@@ -95,14 +133,14 @@ impl EventSelection {
             wanted |= verdict.only;
             excluded |= verdict.excluded;
         }
+        let by = self.is_by(event.process, paths, processes);
         let filter = &self.filter;
         let seq = event.seq.0;
         let within = filter.from.is_none_or(|from| seq >= from)
             && filter.until.is_none_or(|until| seq <= until);
-        let chosen = wanted
-            && within
-            && (self.ops.is_empty() || self.ops.contains(event.op.name()))
-            && self.is_by(event.process, paths, processes);
+        let chosen =
+            wanted && within && by && (self.ops.is_empty() || self.ops.contains(event.op.name()));
+        self.chosen |= chosen && !excluded;
         match (excluded, chosen) {
             (true, _) => Choice::Excluded,
             (false, true) => Choice::Chosen,
@@ -110,15 +148,20 @@ impl EventSelection {
         }
     }
 
-    fn is_by(&self, process: ProcessId, paths: &Paths, processes: &Processes) -> bool {
+    /// Who did it is always asked whole, so that every name and number knows whether it is of any use.
+    fn is_by(&mut self, process: ProcessId, paths: &Paths, processes: &Processes) -> bool {
         let EventFilter { pids, by, .. } = &self.filter;
         let pid = processes.get(process).map(|process| process.pid);
-        (pids.is_empty() || pid.is_some_and(|pid| pids.contains(&pid)))
-            && (by.is_empty()
-                || processes.ancestry(process).any(|(_, ancestor)| {
-                    let name = ancestor.name(paths);
-                    by.iter().any(|by| by.as_bytes() == name)
-                }))
+        let asked = pid.filter(|pid| pids.contains(pid));
+        self.met_pids.extend(asked);
+        let mut named = by.is_empty();
+        for (_, ancestor) in processes.ancestry(process).take_while(|_| !by.is_empty()) {
+            let name = ancestor.name(paths);
+            let at = by.iter().position(|by| by.as_bytes() == name);
+            named |= at.is_some();
+            self.met_by.extend(at);
+        }
+        named && (pids.is_empty() || asked.is_some())
     }
 
     fn verdict(&mut self, id: PathId, paths: &Paths) -> Verdict {
@@ -152,9 +195,26 @@ impl EventSelection {
         verdict
     }
 
-    /// The patterns, as given, that have matched nothing so far.
+    /// What has matched nothing so far, as given: patterns, processes, programs; and if each has matched something but all
+    /// together nothing, the filters for events as a whole.
     #[must_use]
     pub fn unmatched(&self) -> Vec<OsString> {
-        self.paths.unmatched()
+        let mut none = self.paths.unmatched();
+        let EventFilter { pids, by, .. } = &self.filter;
+        let pids = pids.iter().filter(|pid| !self.met_pids.contains(pid));
+        none.extend(pids.map(|pid| OsString::from(format!("--pid {pid}"))));
+        for (at, name) in by.iter().enumerate() {
+            // A name that is given twice is met where it stands first.
+            let first = by.iter().position(|by| by == name).unwrap_or(at);
+            if !self.met_by.contains(&first) {
+                let mut word = OsString::from("--by ");
+                word.push(name);
+                none.push(word);
+            }
+        }
+        if none.is_empty() && !self.chosen && !self.filter.is_all() {
+            none.push(self.filter.words().join(OsStr::new(" ")));
+        }
+        none
     }
 }

@@ -1,0 +1,188 @@
+//! Which events a net effect is made of.
+//!
+//! A net effect is a path's difference between start and end. It is made of the events on the object that has the path at
+//! the end (its making, its content, its attributes, its moves), of the events that took the path from the object that
+//! had it before, and of the moves of directories above. A name that came and went in between is no part of it.
+
+use crate::replay::ReplayError;
+use crate::replay::load::{Loaded, load};
+use crate::replay::model::{Act, At, Born, Model, Obj, ROOT, Slot};
+use crate::selection::{Choice, EventSelection};
+use effigy_journal::{Op, Session, Tail};
+use std::collections::{BTreeSet, HashSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+/// The net effects that chosen events are part of.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Their paths.
+    pub paths: HashSet<PathBuf>,
+    /// Those that other events are part of too, sorted by path.
+    pub partly: Vec<Partly>,
+    /// The journal ends before its end, so more events than it tells of may be part of them.
+    pub incomplete: bool,
+}
+
+/// A net effect that the chosen events do not make alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partly {
+    /// The path.
+    pub path: PathBuf,
+    /// The first of the other events, and its operation.
+    pub other: (u64, &'static str),
+    /// How many other events there are.
+    pub others: usize,
+}
+
+/// Finds out which of these paths have net effects that chosen events are part of.
+///
+/// Events that settle a path at the end tell no author and no time: a path that other events are part of does not need
+/// them, and is not touched by them alone.
+///
+/// # Errors
+/// When the session has no journal, it cannot be read, or the selection chooses nothing in it.
+pub fn touched<'p>(
+    session: &Session,
+    selection: &mut EventSelection,
+    paths: impl Iterator<Item = &'p Path>,
+) -> Result<Touched, ReplayError> {
+    let loaded = load(session, selection)?;
+    let unmatched = selection.unmatched();
+    if !unmatched.is_empty() {
+        return Err(crate::plan::PlanError::NoMatch(unmatched).into());
+    }
+    let by_object = ByObject::of(&loaded);
+    let mut touched = Touched {
+        incomplete: loaded.reader.tail() != Tail::Complete,
+        ..Touched::default()
+    };
+    for path in paths {
+        let mut parts = by_object.parts(&loaded.model, path);
+        let settles = |at: &At| matches!(loaded.effects[*at as usize].op, Op::Settle { .. });
+        if !parts.iter().all(settles) {
+            parts.retain(|at| !settles(at));
+        }
+        let chosen = |at: &At| loaded.choices[*at as usize] == Choice::Chosen;
+        if !parts.iter().any(chosen) {
+            continue;
+        }
+        touched.paths.insert(path.to_owned());
+        parts.retain(|at| !chosen(at));
+        if let Some(first) = parts.first() {
+            let effect = &loaded.effects[*first as usize];
+            touched.partly.push(Partly {
+                path: path.to_owned(),
+                other: (effect.seq.0, effect.op.name()),
+                others: parts.len(),
+            });
+        }
+    }
+    touched.partly.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    touched.partly.dedup_by(|a, b| a.path == b.path);
+    Ok(touched)
+}
+
+/// The events on each object.
+#[derive(Default)]
+struct Parts {
+    /// They gave it content or attributes.
+    set: Vec<At>,
+    /// They gave it this name: its first, or a further one.
+    bound: Vec<(At, Slot)>,
+    /// They took a name away.
+    unbound: Vec<At>,
+    /// They moved it.
+    moved: Vec<At>,
+}
+
+struct ByObject(Vec<Parts>);
+
+impl ByObject {
+    fn of(loaded: &Loaded) -> Self {
+        let mut parts: Vec<Parts> = Vec::new();
+        parts.resize_with(loaded.model.objects.len(), Parts::default);
+        for (at, fact) in (0..).zip(&loaded.facts) {
+            match fact.act {
+                Act::Set { obj } => parts[obj as usize].set.push(at),
+                Act::Bind { obj, to } => parts[obj as usize].bound.push((at, to)),
+                Act::Unbind { obj, .. } => parts[obj as usize].unbound.push(at),
+                Act::Move { obj, over, .. } => {
+                    parts[obj as usize].moved.push(at);
+                    if let Some(over) = over {
+                        parts[over as usize].unbound.push(at);
+                    }
+                }
+                Act::Swap { x, y, .. } => {
+                    parts[x as usize].moved.push(at);
+                    parts[y as usize].moved.push(at);
+                }
+                Act::Nothing => {}
+            }
+        }
+        Self(parts)
+    }
+
+    /// The events that the net effect of a path is made of, in order.
+    fn parts(&self, model: &Model, path: &Path) -> BTreeSet<At> {
+        let mut parts = BTreeSet::new();
+        let last = self.walk(model, path, &mut parts, |slot| model.entry(slot).now);
+        if let Some(obj) = last {
+            let object = &self.0[obj as usize];
+            parts.extend(object.set.iter().chain(&object.moved));
+            // Of a file with several names, those that it has elsewhere are other paths' affair.
+            let slot = slot_at(model, path);
+            let others = |to: Slot| object.moved.is_empty() && Some(to) != slot;
+            let is_first = |at: At| model.object(obj).born == Born::Made(at);
+            let bound = object.bound.iter();
+            parts.extend(
+                bound
+                    .filter(|(at, to)| is_first(*at) || !others(*to))
+                    .map(|(at, _)| *at),
+            );
+        }
+        let first = self.walk(model, path, &mut parts, |slot| model.entry(slot).initial);
+        if let Some(obj) = first.filter(|obj| Some(*obj) != last) {
+            let object = &self.0[obj as usize];
+            // Wherever it went: to take its name away without that would lose it.
+            let bound = object.bound.iter().map(|(at, _)| at);
+            parts.extend(bound.chain(&object.unbound).chain(&object.moved));
+        }
+        parts
+    }
+
+    /// Goes down the path through the objects that `occupant` names, as far as the journal speaks of them; gives the object
+    /// at its end.
+    fn walk(
+        &self,
+        model: &Model,
+        path: &Path,
+        parts: &mut BTreeSet<At>,
+        occupant: impl Fn(Slot) -> Option<Obj>,
+    ) -> Option<Obj> {
+        let mut obj = ROOT;
+        for component in path.components() {
+            let Component::Normal(name) = component else {
+                continue;
+            };
+            // What leads to the name; of the end itself the caller decides.
+            parts.extend(&self.0[obj as usize].moved);
+            obj = occupant(model.slot_of(obj, name.as_bytes())?)?;
+        }
+        Some(obj)
+    }
+}
+
+/// The name that a path is when all has happened.
+fn slot_at(model: &Model, path: &Path) -> Option<Slot> {
+    let mut names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.as_bytes()),
+        _ => None,
+    });
+    let last = names.next_back()?;
+    let mut dir = ROOT;
+    for name in names {
+        dir = model.entry(model.slot_of(dir, name)?).now?;
+    }
+    model.slot_of(dir, last)
+}
