@@ -105,8 +105,15 @@ pub(crate) struct RunOptions {
     #[arg(short, long, value_name = "NAME")]
     pub(crate) session: Option<String>,
 
+    /// Lay this session over earlier ones that are not applied, the first on top
+    ///
+    /// The command sees the real files with the net effects of those sessions; what it writes goes to its own layers.
+    /// Those sessions must be committed before this one.
+    #[arg(long, value_name = "S", value_delimiter = ',')]
+    pub(crate) on: Vec<String>,
+
     /// Commit without asking when the command exits 0
-    #[arg(short, long, conflicts_with = "keep")]
+    #[arg(short, long, conflicts_with_all = ["keep", "on"])]
     pub(crate) yes: bool,
 
     /// Do not ask: keep the session (the default without a terminal)

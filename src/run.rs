@@ -4,6 +4,7 @@ mod explain;
 mod recording;
 mod refusal;
 mod signals;
+mod stack;
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -33,6 +34,7 @@ use crate::store;
 use crate::terminal::Terminal;
 use recording::Recording;
 use signals::Signals;
+use stack::Stack;
 
 /// What the command came to.
 enum Outcome {
@@ -50,13 +52,17 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             .hint("cd to one that exists")
     })?;
     let identity = Identity::of_this_process(args.options.root);
-    let wishes = wishes(args, &cwd, store.dir())?;
+    let stack = Stack::find(&store, &args.options.on)?;
+    let wishes = wishes(args, &cwd, store.dir(), &stack)?;
     let mounts = current_mounts().cannot()?;
-    let plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
+    let mut plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
+    plan.lay_over(&stack.lowers(), &mounts, &RealTree)
+        .cannot()?;
 
     let terminal = has_terminal().then(Terminal::remember).flatten();
     let mut session = store::create(&store, args.options.session.as_deref())?;
     describe(&mut session, args, &cwd, identity, &wishes);
+    session.record.lower = stack.ids();
     let outcome = match execute(args, &mut session, plan, identity, &cwd) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -296,6 +302,7 @@ fn keep_built(session: &mut Session, built: &Built, identity: Identity) {
                 gid: on_disk(cover.gid, own_gid),
             },
             staged: cover.staged,
+            mounted: Some(cover.mounted),
         })
         .collect();
     session.record.named = built
@@ -325,7 +332,7 @@ fn environment(session: &Session) -> anyhow::Result<Vec<CString>> {
         .collect()
 }
 
-fn wishes(args: &RunArgs, cwd: &Path, store: &Path) -> anyhow::Result<Wishes> {
+fn wishes(args: &RunArgs, cwd: &Path, store: &Path, stack: &Stack) -> anyhow::Result<Wishes> {
     let resolve = |paths: &[PathBuf]| {
         paths
             .iter()
@@ -356,8 +363,12 @@ fn wishes(args: &RunArgs, cwd: &Path, store: &Path) -> anyhow::Result<Wishes> {
     .filter_map(env::var_os)
     .filter_map(|path| PathBuf::from(path).canonicalize().ok())
     .collect();
+    let mut hide = resolve(&args.options.hide)?;
+    hide.extend(stack.hidden().cloned());
+    hide.sort();
+    hide.dedup();
     Ok(Wishes {
-        hide: resolve(&args.options.hide)?,
+        hide,
         read_only: resolve(&args.options.read_only)?,
         sockets,
         working_directory: cwd.to_owned(),

@@ -263,10 +263,26 @@ impl Store {
     /// It leaves the list at once, by a rename; so also a killed discard leaves nothing half listed.
     ///
     /// # Errors
-    /// When it is in use, or the system refuses.
+    /// When it is in use, another session rests on it, or the system refuses.
     pub fn discard(&self, mut session: Session) -> Result<(), DiscardError> {
         session.lock_exclusive()?;
+        let upper = self.upper(&session.record.id);
+        if !upper.is_empty() {
+            return Err(DiscardError::Needed {
+                name: session.label().to_owned(),
+                upper: upper.iter().map(|upper| upper.label().to_owned()).collect(),
+            });
+        }
         self.discard_dir(session.dir(), &session.record.id)
+    }
+
+    /// The sessions that rest on this one, the newest first. What cannot be read rests on nothing that could be told.
+    #[must_use]
+    pub fn upper(&self, id: &SessionId) -> Vec<Session> {
+        let mut sessions = self.list().unwrap_or_default().sessions;
+        sessions.retain(|session| session.record.lower.contains(id));
+        sessions.reverse();
+        sessions
     }
 
     /// Removes a session whose record cannot be read.
@@ -360,7 +376,7 @@ impl Store {
                     needed.retain(|(_, over)| *over != id);
                     report.discarded.push((id, name, size));
                 }
-                Err(DiscardError::Lock(_)) => report.kept.push(id),
+                Err(DiscardError::Lock(_) | DiscardError::Needed { .. }) => report.kept.push(id),
                 Err(error) => report.failed.push(error),
             }
         }

@@ -11,6 +11,7 @@ use crate::recollect::Recollection;
 use crate::root::Root;
 use crate::scan;
 use crate::selection::Selection;
+use crate::stack;
 use effigy_journal::Session;
 use std::collections::HashMap;
 use std::path::Path;
@@ -32,6 +33,7 @@ pub fn plan(
     options: &Options,
 ) -> Result<Plan, PlanError> {
     let number = next_number(session)?;
+    stack::check_apply(session)?;
     let memory = Recollection::of(session);
     let collapse = selection.is_all() && !options.keep;
     let mut scanned = scan::scan(session, collapse)?;

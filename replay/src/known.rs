@@ -3,6 +3,7 @@
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::node::Node;
+use crate::stack;
 use crate::step::{Loc, Put, Source, Step};
 use effigy_journal::{Session, Stat, Timestamp};
 use std::collections::HashMap;
@@ -24,8 +25,15 @@ pub(crate) struct Known {
 
 impl Known {
     /// What is known for a commit: the time the command was let go, and the session's own applies and undos since.
+    ///
+    /// What the sessions that it rests on have put in place is what it saw, too.
     pub(crate) fn of(session: &Session) -> Result<Self, NetError> {
-        Self::since(session, session.record.released, 0)
+        let mut known = Self::since(session, session.record.released, 0)?;
+        // Without one of them the session is not applied; onto another tree it is, and nothing there is known.
+        for lower in stack::lower(session).unwrap_or_default() {
+            known.applies(&lower, 0)?;
+        }
+        Ok(known)
     }
 
     /// What is known on top of `base`, from the applies after number `after`.
@@ -34,21 +42,26 @@ impl Known {
             base,
             ..Self::default()
         };
-        for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
-            if ledger.number <= after {
-                continue;
-            }
-            match ledger.stage()? {
-                Stage::Applied(time) => known.add(&ledger, time, false)?,
-                Stage::Undone(time) => known.add(&ledger, time, true)?,
-                _ => {}
-            }
-        }
+        known.applies(session, after)?;
         // Other sessions matter only when they have put something back since.
         for (time, plan) in undone_elsewhere(session, base) {
             known.restored(&plan, time);
         }
         Ok(known)
+    }
+
+    fn applies(&mut self, session: &Session, after: u32) -> Result<(), NetError> {
+        for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+            if ledger.number <= after {
+                continue;
+            }
+            match ledger.stage()? {
+                Stage::Applied(time) => self.add(&ledger, time, false)?,
+                Stage::Undone(time) => self.add(&ledger, time, true)?,
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Paths that another session changed and put back count as unchanged when they were so before.

@@ -48,6 +48,7 @@ pub mod replay;
 pub mod root;
 mod scan;
 pub mod selection;
+pub mod stack;
 mod step;
 mod sys;
 pub mod undo;

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::scan::{self, Item, What};
 use crate::selection::Selection;
 use crate::step::Loc;
-use effigy_journal::Session;
+use effigy_journal::{Session, SessionId};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +74,14 @@ pub enum NetError {
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
+    },
+    /// A session that this one rests on is not there.
+    #[error("find session {lower}, on which session {session} rests: it is not in the store")]
+    NoLower {
+        /// The upper session.
+        session: String,
+        /// The one it rests on.
+        lower: SessionId,
     },
     /// The ledger of an apply is damaged.
     #[error("read {}: {reason}", .path.display())]

@@ -210,7 +210,31 @@ pub enum PlanError {
     /// There is no apply to take back.
     #[error("undo: nothing of this session is applied")]
     NothingApplied,
+    /// It rests on sessions that are not applied.
+    #[error("apply session {session}: it rests on {}, not applied yet", names(.lower))]
+    Rests {
+        /// The session.
+        session: String,
+        /// They, in the order in which they can be applied.
+        lower: Vec<String>,
+    },
+    /// Sessions that are applied rest on it.
+    #[error("undo session {session}: {}, applied, {} on it", names(.upper), if .upper.len() == 1 { "rests" } else { "rest" })]
+    Carries {
+        /// The session.
+        session: String,
+        /// They, in the order in which they can be taken back.
+        upper: Vec<String>,
+    },
     /// The effects could not be read.
     #[error(transparent)]
     Net(#[from] NetError),
+}
+
+/// `session a`, `sessions a and b`.
+fn names(labels: &[String]) -> String {
+    match labels {
+        [one] => format!("session {one}"),
+        more => format!("sessions {}", more.join(" and ")),
+    }
 }

@@ -14,6 +14,7 @@ use crate::node::FileType;
 use crate::options::{Applied, Options, Progress};
 use crate::plan::{Kind, Note, Plan, PlanError};
 use crate::selection::{EventSelection, Selection};
+use crate::stack;
 use crate::step::{Loc, Made, Make, Step};
 use crate::sys;
 use effigy_journal::{ReadError, Session, State};
@@ -101,6 +102,9 @@ pub fn plan(
 ) -> Result<Plan, ReplayError> {
     let options = replay.options;
     let number = next_number(session)?;
+    if replay.root.is_none() {
+        stack::check_apply(session)?;
+    }
     if is_in_place(session, selection, replay)? {
         return Ok(Plan {
             kind: Kind::Commit,

@@ -168,6 +168,15 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
     Ok(scanned)
 }
 
+/// Whether the layers of a session differ from the real tree.
+pub(crate) fn differs(session: &Session) -> Result<bool, NetError> {
+    let scanned = scan(session, true)?;
+    Ok(scanned
+        .items
+        .iter()
+        .any(|item| !matches!(item.what, What::Linked | What::Merged)))
+}
+
 /// Whether a layer holds nothing and its root is as effigy made it: most are so after most runs.
 fn is_untouched(upper: &Path, cover: &effigy_journal::Cover) -> bool {
     let as_given = std::fs::symlink_metadata(upper).is_ok_and(|stat| {

@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::options::{Applied, OnConflict, Options, Progress};
 use crate::plan::{Kind, Note, Plan, PlanError};
 use crate::root::{Root, absent_is_none};
+use crate::stack;
 use crate::step::{Loc, Put, Rewrite, SetMeta, Source, Step};
 use crate::sys;
 use effigy_journal::Session;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 /// When nothing is applied, or a path was changed since ([`PlanError::Conflicts`]).
 pub fn plan(session: &Session, options: &Options) -> Result<Plan, PlanError> {
     let (ledger, done) = last_applied(session)?;
+    stack::check_undo(session)?;
     let plan_path = ledger.dir.join("plan");
     let damaged = || NetError::Damaged {
         path: plan_path.clone(),

@@ -217,7 +217,7 @@ fn overlay(identity: Identity, scratch: &Path) -> io::Result<()> {
     let (lower, upper, work) = (dir("lower")?, dir("upper")?, dir("work")?);
     let overlay = Overlay {
         keep_links: false,
-        lower: &lower,
+        lower: vec![&lower],
         upper: &upper,
         work: &work,
     };

@@ -44,7 +44,7 @@ pub use channel::{Ended, Exit};
 pub use error::{ExecError, StartError};
 pub use ids::Identity;
 pub use nodes::NodeMaker;
-pub use plan::{Plan, PlanError, Tree, Wishes};
+pub use plan::{Lower, LowerCover, Plan, PlanError, Tree, Wishes};
 pub use record::{Recorder, World};
 pub use run::{Progress, Ready, Request, Running};
 pub use supervisor::{Pump, Turn};

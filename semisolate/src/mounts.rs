@@ -49,7 +49,8 @@ impl<'a> At<'a> {
 pub(crate) struct Overlay<'o> {
     /// Keep the names of a file with several together when it is copied up. Only real root can: it takes the right to open by handle.
     pub(crate) keep_links: bool,
-    pub(crate) lower: &'o OwnedFd,
+    /// The topmost first.
+    pub(crate) lower: Vec<&'o OwnedFd>,
     pub(crate) upper: &'o OwnedFd,
     pub(crate) work: &'o OwnedFd,
 }
@@ -108,15 +109,12 @@ pub(crate) fn overlay(
     to: At<'_>,
     restrictions: Restrictions,
 ) -> io::Result<()> {
-    let [lower, upper, work] = [dirs.lower, dirs.upper, dirs.work].map(sys::fd_path);
+    let [upper, work] = [dirs.upper, dirs.work].map(sys::fd_path);
     let new = || {
         let context = sys::fsopen(c"overlay")?;
         let context = context.as_fd();
         sys::fsconfig_set(context, c"source", Some(c"effigy"))?;
-        // lowerdir+ came with Linux 6.5; before it, one name without separators does as well.
-        if sys::fsconfig_set(context, c"lowerdir+", Some(&lower)).is_err() {
-            sys::fsconfig_set(context, c"lowerdir", Some(&lower))?;
-        }
+        set_lower(context, &dirs.lower)?;
         sys::fsconfig_set(context, c"upperdir", Some(&upper))?;
         sys::fsconfig_set(context, c"workdir", Some(&work))?;
         sys::fsconfig_set(context, c"userxattr", None)?;
@@ -131,7 +129,7 @@ pub(crate) fn overlay(
     or_classic(new, || {
         let options: [&[u8]; 8] = [
             b"lowerdir=",
-            lower.to_bytes(),
+            &joined(&dirs.lower),
             b",upperdir=",
             upper.to_bytes(),
             b",workdir=",
@@ -148,6 +146,52 @@ pub(crate) fn overlay(
             Some(&options),
         )
     })
+}
+
+/// Shows a directory as a filesystem of its own, read-only. It is mounted at `at`, over an empty one: an overlay without an upper
+/// layer wants two lower ones.
+pub(crate) fn apart(real: &OwnedFd, at: At<'_>) -> io::Result<OwnedFd> {
+    tmpfs(at, c"700", Restrictions::default(), true)?;
+    let nothing = at.open()?;
+    let lower = [real, &nothing];
+    let new = || {
+        let context = sys::fsopen(c"overlay")?;
+        let context = context.as_fd();
+        sys::fsconfig_set(context, c"source", Some(c"effigy"))?;
+        set_lower(context, &lower)?;
+        sys::fsconfig_set(context, c"userxattr", None)?;
+        let tree = sys::fsmount(context, libc::MOUNT_ATTR_RDONLY)?;
+        sys::move_mount(tree.as_fd(), at.dir, at.path)
+    };
+    or_classic(new, || {
+        let options = [b"lowerdir=", joined(&lower).as_slice(), b",userxattr"].concat();
+        classic(
+            Some(c"effigy"),
+            at,
+            Some(c"overlay"),
+            MsFlags::MS_RDONLY,
+            Some(&CString::new(options)?),
+        )
+    })?;
+    at.open()
+}
+
+/// Names the lower layers, the topmost first.
+fn set_lower(context: BorrowedFd<'_>, lower: &[&OwnedFd]) -> io::Result<()> {
+    let mut names = lower.iter().map(|dir| sys::fd_path(*dir));
+    let first = names.next().unwrap_or_default();
+    // lowerdir+ came with Linux 6.5; before it, names without separators do as well.
+    if sys::fsconfig_set(context, c"lowerdir+", Some(&first)).is_err() {
+        return sys::fsconfig_set(context, c"lowerdir", Some(&CString::new(joined(lower))?));
+    }
+    names.try_for_each(|name| sys::fsconfig_set(context, c"lowerdir+", Some(&name)))
+}
+
+/// The names of lower layers as one option has them.
+fn joined(lower: &[&OwnedFd]) -> Vec<u8> {
+    let names: Vec<CString> = lower.iter().map(|dir| sys::fd_path(*dir)).collect();
+    let names: Vec<&[u8]> = names.iter().map(|name| name.to_bytes()).collect();
+    names.join(&b':')
 }
 
 /// Mounts an empty tmpfs whose root has `mode` (octal digits).

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 
 use crate::mountinfo::{self, Mount};
 
+mod stack;
+
+pub use stack::{Below, InLayer, Lower, LowerCover};
+
 /// The mount plan, parents before children, and `--read-only` after all else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -68,6 +72,10 @@ pub struct Cover {
     pub restrictions: Restrictions,
     /// Names in this directory that do not exist inside (`--hide`).
     pub hidden: Vec<OsString>,
+    /// The real directory is the root of a mount.
+    pub mounted: bool,
+    /// What earlier sessions left here.
+    pub below: Below,
 }
 
 /// Restrictions of a mount that its cover inherits.
@@ -114,6 +122,16 @@ pub enum PlanError {
         /// Why not.
         reason: &'static str,
     },
+    /// What an earlier session wrote somewhere cannot be shown there now.
+    #[error("show what session {session} wrote in {path}: {reason}")]
+    CannotShow {
+        /// The session.
+        session: String,
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
 }
 
 /// What the plan needs to know about the real tree: a trait, so that plans for machines of any shape can be tested.
@@ -128,6 +146,8 @@ pub trait Tree {
     fn is_directory(&self, path: &Path) -> Option<bool>;
     /// The names of the directories in `dir`, and whether it holds anything else. `None` when it cannot be read.
     fn directories(&self, dir: &Path) -> Option<(Vec<OsString>, bool)>;
+    /// What the upper directory of an earlier session has at a path, whose last component is not followed.
+    fn in_layer(&self, path: &Path) -> InLayer;
 }
 
 /// Filesystems that show the kernel's state: bound read-only, since an overlay cannot hold what a write to them does.
@@ -193,18 +213,24 @@ impl Plan {
         // Nothing can be placed in the empty directory that hides the sessions. What makes a tree read-only comes when all of the tree
         // is in place: a cover laid into it later could be written.
         places.retain(|place| place.what == What::Mask || !place.path.starts_with(&wishes.store));
+        let mut plan = Self { places, locked };
+        plan.arrange();
+        Ok(plan)
+    }
+
+    /// Puts the places in order and numbers the layers.
+    fn arrange(&mut self) {
         let last = |place: &Place| place.what == What::ReadOnly;
-        places.sort_by(|a, b| {
+        self.places.sort_by(|a, b| {
             (last(a), &a.path, rank(&a.what)).cmp(&(last(b), &b.path, rank(&b.what)))
         });
         let mut layer = 0;
-        for place in &mut places {
+        for place in &mut self.places {
             if let What::Cover(cover) = &mut place.what {
                 cover.layer = layer;
                 layer += 1;
             }
         }
-        Ok(Self { places, locked })
     }
 
     /// The covers, with where they are.
@@ -318,6 +344,8 @@ impl Planner<'_> {
                 staged,
                 restrictions,
                 hidden: Vec::new(),
+                mounted: path == mount.mount_point,
+                below: Below::default(),
             }),
         );
     }

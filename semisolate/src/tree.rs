@@ -6,10 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use nix::dir::{Dir, Type};
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 
-use crate::plan::Tree;
+use crate::plan::{InLayer, Tree};
 use crate::sys;
 
 /// The filesystem of this process, seen with its effective ids.
@@ -65,6 +66,20 @@ impl Tree for RealTree {
         }
         names.sort();
         Some((names, others))
+    }
+
+    fn in_layer(&self, path: &Path) -> InLayer {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        match nix::fcntl::open(path, flags, Mode::empty()) {
+            Ok(dir) => InLayer::Directory {
+                opaque: sys::get_attribute(dir.as_fd(), c"user.overlay.opaque")
+                    .is_some_and(|value| value == b"y"),
+            },
+            Err(Errno::ENOENT) => InLayer::Nothing,
+            // One that its owner may not read: it is there, and its marks cannot be told.
+            Err(Errno::EACCES) => InLayer::Unreadable,
+            Err(_) => InLayer::Other,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, StartError};
@@ -40,6 +41,8 @@ pub struct BuiltCover {
     pub mount_point: PathBuf,
     /// Its lower layer is a staged copy of the directory's own files.
     pub staged: bool,
+    /// The real directory is the root of a mount.
+    pub mounted: bool,
     /// Mode bits that the upper directory, which is the cover's root, was given.
     pub mode: u32,
     /// The owner it was given.
@@ -154,6 +157,10 @@ impl<'v> View<'v> {
             What::Base | What::Processes => Ok(()),
             What::Cover(cover) => match self.cover(path, cover) {
                 Ok(()) => Ok(()),
+                // What an earlier session wrote there would be missing without a word.
+                Err(error) if !cover.below.layers.is_empty() => {
+                    Err(error).doing(|| format!("lay {} over an earlier session", path.display()))
+                }
                 Err(error) => {
                     self.bind(path)?;
                     self.built
@@ -225,23 +232,16 @@ impl<'v> View<'v> {
         for name in &cover.hidden {
             stage::whiteout(&upper, name)?;
         }
-        let dressed = stage::dress(&real, path, &upper, self.owner)?;
-        let lower = staged.as_ref().map_or(&real, |staged| &staged.lower);
-        let overlay = Overlay {
-            keep_links: self.owner.privileged,
-            lower,
-            upper: &upper,
-            work: &work,
+        let dressed = match &cover.below.dress {
+            Some(dress) => {
+                let model = open_directory(AT_FDCWD, dress.as_path())?;
+                stage::dress(&model, dress, &upper, self.owner)?
+            }
+            None => stage::dress(&real, path, &upper, self.owner)?,
         };
-        mounts::overlay(
-            &overlay,
-            At::new(&self.root, &below_root(path)),
-            Restrictions {
-                // A node that root makes inside must not lead to hardware. Elsewhere the kernel sees to it.
-                nodev: cover.restrictions.nodev || self.owner.privileged,
-                ..cover.restrictions
-            },
-        )?;
+        let base = staged.as_ref().map_or(&real, |staged| &staged.lower);
+        let to = below_root(path);
+        self.overlay(base, &upper, &work, &layer, At::new(&self.root, &to), cover)?;
         self.root_covered(path)?;
         if let Some(staged) = staged {
             let covered = match below_root(path) {
@@ -255,11 +255,63 @@ impl<'v> View<'v> {
             mount: cover.mount,
             mount_point: path.to_path_buf(),
             staged: cover.staged,
+            mounted: cover.mounted,
             mode: dressed.mode,
             uid: dressed.uid,
             gid: dressed.gid,
         });
         Ok(())
+    }
+
+    /// Mounts the overlay of `base` and what earlier sessions left over it.
+    fn overlay(
+        &self,
+        base: &OwnedFd,
+        upper: &OwnedFd,
+        work: &OwnedFd,
+        layer: &OwnedFd,
+        to: At<'_>,
+        cover: &Cover,
+    ) -> io::Result<()> {
+        let earlier = cover
+            .below
+            .layers
+            .iter()
+            .map(|dir| open_directory(AT_FDCWD, dir.as_path()))
+            .collect::<io::Result<Vec<_>>>()?;
+        let base = (!cover.below.opaque).then_some(base);
+        let mut overlay = Overlay {
+            keep_links: self.owner.privileged,
+            lower: earlier.iter().chain(base).collect(),
+            upper,
+            work,
+        };
+        let restrictions = Restrictions {
+            // A node that root makes inside must not lead to hardware. Elsewhere the kernel sees to it.
+            nodev: cover.restrictions.nodev || self.owner.privileged,
+            ..cover.restrictions
+        };
+        match (mounts::overlay(&overlay, to, restrictions), base) {
+            // The earlier sessions lie within the real directory, which the kernel refuses for two lower layers of one overlay.
+            // Seen through an overlay of its own the real directory is another filesystem, in which they do not lie.
+            (Err(error), Some(base))
+                if error.raw_os_error() == Some(libc::ELOOP) && !earlier.is_empty() =>
+            {
+                // The attempt has marked the work directory as one that was in use, which the kernel would refuse.
+                unlinkat(
+                    work,
+                    "work/incompat/volatile/dirty",
+                    UnlinkatFlags::NoRemoveDir,
+                )?;
+                unlinkat(work, "work/incompat/volatile", UnlinkatFlags::RemoveDir)?;
+                make_dir(layer, "below", 0o700)?;
+                let apart = mounts::apart(base, At::new(layer, c"below"))?;
+                overlay.keep_links = false;
+                overlay.lower = earlier.iter().chain([&apart]).collect();
+                mounts::overlay(&overlay, to, restrictions)
+            }
+            (result, _) => result,
+        }
     }
 
     /// What is mounted over the root of the view is its root from then on.

@@ -55,9 +55,26 @@ pub(crate) fn unplanned(error: PlanError) -> anyhow::Error {
             .status(status::NO)
             .hint("effigy recover finishes it or rolls it back")
             .into(),
+        PlanError::Rests { ref lower, .. } => {
+            let hint = in_order("commit", lower);
+            Failure::from_error(error).status(status::NO).hint(hint).into()
+        }
+        PlanError::Carries { ref upper, .. } => {
+            let hint = in_order("undo", upper);
+            Failure::from_error(error).status(status::NO).hint(hint).into()
+        }
         PlanError::NothingApplied => Failure::from_error(error).status(status::NO).into(),
         PlanError::Net(error) => Failure::from_error(error).into(),
     }
+}
+
+/// `first effigy commit a, then effigy commit b`.
+fn in_order(command: &str, sessions: &[String]) -> String {
+    let commands: Vec<String> = sessions
+        .iter()
+        .map(|session| format!("effigy {command} {session}"))
+        .collect();
+    format!("first {}", commands.join(", then "))
 }
 
 fn conflicted(conflicts: &[Conflict]) -> anyhow::Error {

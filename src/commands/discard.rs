@@ -8,7 +8,7 @@ use effigy_journal::{DiscardError, FindError, GcLimits, Session, SessionId, Stor
 use effigy_replay::recover;
 
 use crate::cli::{DiscardArgs, GcArgs};
-use crate::failure::{Cannot as _, Failure};
+use crate::failure::{Cannot as _, Failure, status};
 use crate::prompt::agree;
 use crate::render::quantity::{count, size};
 use crate::store::{find, locked};
@@ -28,6 +28,7 @@ pub(crate) fn discard(args: &DiscardArgs, store: &Store) -> anyhow::Result<()> {
         true => listing.damaged.into_iter().map(|d| d.id).collect(),
         false => Vec::new(),
     };
+    let chosen = uppermost_first(chosen);
     let number = chosen.len() + damaged.len();
     if number == 0 {
         eprintln!("there is no session to discard");
@@ -74,13 +75,32 @@ fn discard_named(wanted: &[String], store: &Store) -> anyhow::Result<()> {
         .hint("effigy recover finishes it or rolls it back")
         .into());
     }
-    for session in sessions {
+    // Before the first is deleted, too.
+    for session in &sessions {
+        let others = store.upper(&session.record.id);
+        let rest: Vec<String> = others
+            .iter()
+            .filter(|other| sessions.iter().all(|s| s.record.id != other.record.id))
+            .map(|other| other.label().to_owned())
+            .collect();
+        if !rest.is_empty() {
+            let name = session.label().to_owned();
+            return Err(refused(DiscardError::Needed { name, upper: rest }));
+        }
+    }
+    for session in uppermost_first(sessions) {
         store.discard(session).map_err(refused)?;
     }
     for id in damaged {
         store.discard_damaged(&id).map_err(refused)?;
     }
     Ok(())
+}
+
+/// What rests on another session goes before it.
+fn uppermost_first(mut sessions: Vec<Session>) -> Vec<Session> {
+    sessions.sort_by_key(|session| std::cmp::Reverse(session.record.start));
+    sessions
 }
 
 fn is_older(session: &Session, limit: Duration) -> bool {
@@ -91,6 +111,16 @@ fn is_older(session: &Session, limit: Duration) -> bool {
 fn refused(error: DiscardError) -> anyhow::Error {
     match error {
         DiscardError::Lock(error) => locked(error),
+        DiscardError::Needed { ref upper, .. } => {
+            let hint = format!(
+                "discard these first, or together: effigy discard {}",
+                upper.join(" ")
+            );
+            Failure::from_error(error)
+                .status(status::NO)
+                .hint(hint)
+                .into()
+        }
         other => Failure::from_error(other).into(),
     }
 }

@@ -222,6 +222,9 @@ pub struct Cover {
     /// The lower is a staged directory that stands for one with mounts below it.
     #[serde(default)]
     pub staged: bool,
+    /// The real directory was the root of a mount. `None` in records of the first effigy, which did not say.
+    #[serde(default)]
+    pub mounted: Option<bool>,
 }
 
 /// A mount that is read-only inside.

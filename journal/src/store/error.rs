@@ -108,6 +108,14 @@ pub struct ListError {
 /// Why a session could not be discarded.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscardError {
+    /// Other sessions rest on it.
+    #[error("discard session {name}: {} on it", rest(.upper))]
+    Needed {
+        /// Its name, or its id.
+        name: String,
+        /// They: name or id.
+        upper: Vec<String>,
+    },
     /// It is in use.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -127,4 +135,12 @@ pub enum DiscardError {
         /// The reason.
         source: io::Error,
     },
+}
+
+/// `session a rests`, `sessions a and b rest`.
+fn rest(labels: &[String]) -> String {
+    match labels {
+        [one] => format!("session {one} rests"),
+        more => format!("sessions {} rest", more.join(" and ")),
+    }
 }

@@ -100,6 +100,7 @@ impl World {
             mount_point: self.tree.clone(),
             root,
             staged: false,
+            mounted: None,
         }];
         session.record.cwd = self.tree.clone();
         session.record.released = Timestamp::now();

@@ -48,6 +48,7 @@ impl Recording {
                 gid: 0,
             },
             staged: false,
+            mounted: None,
         });
         session.record.traced = true;
         // What the script has made is not foreign.

@@ -87,6 +87,10 @@ impl Tree for Sketch {
             .collect();
         readable.then_some((names, self.kind(dir) != Some(Kind::Empty)))
     }
+
+    fn in_layer(&self, _: &Path) -> InLayer {
+        InLayer::Nothing
+    }
 }
 
 struct Fixture {
