@@ -110,6 +110,21 @@ as_everyone! {
         assert!(done.text().contains("/dev/pts/") && done.text().contains("is one"), "{done}");
     }
 
+    fn nothing_inside_types_into_the_terminal(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let script = scene.work().join("type.py");
+        let text = "import fcntl, termios\ntry:\n    fcntl.ioctl(0, termios.TIOCSTI, b'#')\n    print('typed')\nexcept OSError as error:\n    print('refused', error.errno)\n";
+        std::fs::write(&script, text).expect("write the script");
+        let script = script.display().to_string();
+        for options in [&[][..], &["--no-trace"]] {
+            let arguments: Vec<&str> = ["run", "-n"].iter().chain(options).chain(&["--", "python3", &script]).copied().collect();
+            let done = talk_to_effigy(scene, &arguments, &["e:refused 1"]);
+            assert!(!done.text().contains("typed"), "{done}");
+        }
+    }
+
     fn the_size_of_the_window_is_followed(scene: &Scene) {
         if !has(scene, "python3") {
             return;

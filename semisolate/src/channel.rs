@@ -91,6 +91,7 @@ pub(crate) enum ExecFailure {
     WorkingDirectory(i32),
     Recording(i32),
     Program(i32),
+    Terminal(i32),
 }
 
 /// The program's name is known to effigy; only the failure travels.
@@ -106,6 +107,7 @@ impl ExecFailure {
                 ExecError::WorkingDirectory(directory.to_path_buf(), errno)
             }
             Self::Recording(errno) => ExecError::Recording(errno),
+            Self::Terminal(errno) => ExecError::Terminal(errno),
             Self::Program(libc::ENOENT | libc::ENOTDIR) => ExecError::NotFound(program),
             Self::Program(errno) => ExecError::NotExecutable(program, errno),
         }

@@ -64,6 +64,9 @@ pub enum ExecError {
     /// The recording could not be set up.
     #[error("set up the recording: {}", io::Error::from_raw_os_error(*.0))]
     Recording(i32),
+    /// The command could not be kept from typing into the terminal.
+    #[error("keep the command from typing into the terminal: {}", io::Error::from_raw_os_error(*.0))]
+    Terminal(i32),
 }
 
 /// Adds what was being done to an I/O error.

@@ -288,6 +288,7 @@ fn become_command(
         ExecFailure::WorkingDirectory(errno) => (0_u8, errno),
         ExecFailure::Recording(errno) => (1, errno),
         ExecFailure::Program(errno) => (2, errno),
+        ExecFailure::Terminal(errno) => (3, errno),
     };
     let mut report = [kind; 5];
     report[1..].copy_from_slice(&errno.to_ne_bytes());
@@ -317,6 +318,11 @@ fn execute(
     let Limit { soft, hard } = init.descriptor_limit;
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, soft, hard) {
         return ExecFailure::Program(error as i32);
+    }
+    if !init.request.own_group
+        && let Err(error) = sys::forbid_typing()
+    {
+        return ExecFailure::Terminal(number(error));
     }
     if let Some(recorder) = &init.request.recorder
         && let Err(error) = recorder.arm(init.to_supervisor.as_fd())
@@ -350,6 +356,7 @@ fn read_failure(failed: &OwnedFd) -> Option<ExecFailure> {
         (5, 0) => Some(ExecFailure::WorkingDirectory(errno)),
         (5, 1) => Some(ExecFailure::Recording(errno)),
         (5, 2) => Some(ExecFailure::Program(errno)),
+        (5, 3) => Some(ExecFailure::Terminal(errno)),
         _ => None,
     }
 }

@@ -323,6 +323,79 @@ pub(crate) fn try_listener(flags: libc::c_ulong) -> io::Result<OwnedFd> {
     })
 }
 
+/// The ABIs of this machine, as audit architectures, and the number of ioctl(2) in each.
+#[cfg(target_arch = "x86_64")]
+const IOCTL: &[(u32, u32)] = &[
+    (0xc000_003e, 16),
+    (0xc000_003e, 0x4000_0000 | 514),
+    (0x4000_0003, 54),
+];
+#[cfg(target_arch = "aarch64")]
+const IOCTL: &[(u32, u32)] = &[(0xc000_00b7, 29), (0x4000_0028, 54)];
+
+/// Lets ioctl(2) refuse (EPERM) to put characters into a terminal as if they were typed: the shell would run them once the
+/// command has ended. For the calling thread and all it becomes. Allocates nothing.
+///
+/// Linux 6.2 can be told to refuse it (`dev.tty.legacy_tiocsti`), but few distributions do. TIOCLINUX pastes, on a console.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "BPF codes fit 16 bits and terminal requests 32 (linux/bpf_common.h, asm-generic/ioctls.h)"
+)]
+pub(crate) fn forbid_typing() -> io::Result<()> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    /// Offsets in struct seccomp_data: the call's number, its ABI, the low half of its second argument (both ABIs are little-endian).
+    const NUMBER: u32 = 0;
+    const ARCH: u32 = 4;
+    const REQUEST: u32 = 24;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    const PER_ABI: usize = 8;
+    let mut program = [op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW); IOCTL.len() * PER_ABI + 1];
+    for (block, &(arch, number)) in program.chunks_exact_mut(PER_ABI).zip(IOCTL) {
+        block.copy_from_slice(&[
+            op(LOAD, 0, 0, ARCH),
+            op(EQUAL, 0, 6, arch),
+            op(LOAD, 0, 0, NUMBER),
+            op(EQUAL, 0, 4, number),
+            op(LOAD, 0, 0, REQUEST),
+            op(EQUAL, 1, 0, libc::TIOCSTI as u32),
+            op(EQUAL, 0, 1, libc::TIOCLINUX as u32),
+            op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        ]);
+    }
+    set_filter(&program)
+}
+
+/// Installs a filter on the calling thread; no_new_privs only where it is refused otherwise.
+fn set_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let install = || {
+        // SAFETY: the kernel copies the instructions, which are alive and as many as said.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                0,
+                &raw const program,
+            )
+        })
+    };
+    match install() {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+            // SAFETY: no pointers are passed.
+            check(libc::c_long::from(unsafe {
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            }))?;
+            install().map(drop)
+        }
+        other => other.map(drop),
+    }
+}
+
 /// Asks that a supervisor's answer wakes the waiting task on the same processor (Linux 6.6).
 pub(crate) fn try_sync_wake_up(listener: BorrowedFd<'_>) -> io::Result<()> {
     // _IOW('!', 4, __u64); the flag is passed by value.

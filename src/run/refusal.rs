@@ -65,6 +65,12 @@ pub(super) fn not_started(error: ExecError) -> anyhow::Error {
         ),
         ExecError::NotExecutable(..) => (126, None),
         ExecError::WorkingDirectory(..) => (125, Some("cd to a directory that exists inside too")),
+        ExecError::Terminal(_) => (
+            125,
+            Some(
+                "this takes a kernel with CONFIG_SECCOMP_FILTER; without a terminal it is not needed",
+            ),
+        ),
         ExecError::Recording(_) => (
             125,
             Some("effigy doctor says what this machine allows; --no-trace keeps the effects only"),
