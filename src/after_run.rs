@@ -12,7 +12,7 @@ use crate::cli::RunOptions;
 use crate::commands::commit::commit_whole;
 use crate::commands::diff::write_effects;
 use crate::commands::log::write_whole;
-use crate::commands::summary::row;
+use crate::commands::summary::{row, tell_passed};
 use crate::failure::{Cannot as _, Failure, report};
 use crate::listing::{tally, write_for_review};
 use crate::pager::Output;
@@ -49,6 +49,9 @@ pub(crate) fn finish(
         if !options.quiet {
             eprintln!("effigy: the command failed: nothing is committed");
         }
+    }
+    if !options.quiet {
+        tell_passed(&session);
     }
     let question = match options.yes || options.keep || !io::stderr().is_terminal() {
         true => None,

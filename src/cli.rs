@@ -148,6 +148,10 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) pass_socket: Vec<PathBuf>,
 
+    /// Let the command show windows: passes the sockets of $WAYLAND_DISPLAY and $DISPLAY
+    #[arg(long)]
+    pub(crate) display: bool,
+
     /// Let the command be uid 0 inside
     #[arg(long)]
     pub(crate) root: bool,

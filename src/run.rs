@@ -4,6 +4,7 @@ mod explain;
 mod recording;
 mod refusal;
 mod signals;
+mod sockets;
 mod stack;
 
 use std::env;
@@ -11,7 +12,6 @@ use std::ffi::{CString, OsString};
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })?;
     let identity = Identity::of_this_process(args.options.root);
     let stack = Stack::find(&store, &args.options.on)?;
-    let wishes = wishes(args, &cwd, store.dir(), &stack)?;
+    let passed = sockets::named(&args.options)?;
+    let wishes = wishes(args, &cwd, store.dir(), &stack, &passed)?;
     let mounts = current_mounts().cannot()?;
     let mut plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
     plan.lay_over(&stack.lowers(), &mounts, &RealTree)
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut session = store::create(&store, args.options.session.as_deref())?;
     describe(&mut session, args, &cwd, identity, &wishes);
     session.record.lower = stack.ids();
+    session.record.passed = passed;
     let outcome = match execute(args, &mut session, plan, identity, &cwd) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -332,26 +334,19 @@ fn environment(session: &Session) -> anyhow::Result<Vec<CString>> {
         .collect()
 }
 
-fn wishes(args: &RunArgs, cwd: &Path, store: &Path, stack: &Stack) -> anyhow::Result<Wishes> {
+fn wishes(
+    args: &RunArgs,
+    cwd: &Path,
+    store: &Path,
+    stack: &Stack,
+    passed: &[PathBuf],
+) -> anyhow::Result<Wishes> {
     let resolve = |paths: &[PathBuf]| {
         paths
             .iter()
             .map(|path| resolve(path))
             .collect::<anyhow::Result<Vec<_>>>()
     };
-    let mut sockets = resolve(&args.options.pass_socket)?;
-    for path in &sockets {
-        if !std::fs::symlink_metadata(path).is_ok_and(|stat| stat.file_type().is_socket()) {
-            return Err(Failure::new(format!(
-                "cannot pass {}: it is no Unix socket",
-                escaped(path.as_os_str())
-            ))
-            .into());
-        }
-    }
-    sockets.extend(
-        env::var_os("SSH_AUTH_SOCK").and_then(|path| PathBuf::from(path).canonicalize().ok()),
-    );
     let likely = [
         "HOME",
         "TMPDIR",
@@ -370,7 +365,7 @@ fn wishes(args: &RunArgs, cwd: &Path, store: &Path, stack: &Stack) -> anyhow::Re
     Ok(Wishes {
         hide,
         read_only: resolve(&args.options.read_only)?,
-        sockets,
+        sockets: passed.iter().cloned().chain(sockets::agent()).collect(),
         working_directory: cwd.to_owned(),
         likely,
         store: store.to_owned(),

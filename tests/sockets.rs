@@ -53,6 +53,34 @@ as_everyone! {
         assert!(socket.exists());
     }
 
+    fn what_goes_through_a_passed_socket_is_said_to_be_outside(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let socket = service(scene, "sock");
+        let name = socket.display().to_string();
+        talk(scene, &["-s", "s", "--pass-socket", &name], &socket).must_succeed().must_say(&["outside the recording", &name]);
+        scene.effigy(&["summary", "s"]).run().must_say(&["outside the recording", &name]);
+        let log = scene.effigy(&["log", "s"]).run().text();
+        assert!(log.lines().any(|line| line.contains("outside the recording") && line.contains(&name)), "{log}");
+        let listed = scene.effigy(&["ls", "--json"]).run().text();
+        assert!(listed.contains(&format!("\"passed\":[\"{name}\"]")), "{listed}");
+    }
+
+    fn the_display_is_passed_when_asked_for(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let socket = service(scene, "wayland-7");
+        let run = |options: &[&str]| {
+            scene.effigy(&["run", "-n"]).args(options).args(&["--", "python3", "-c", TALK]).arg(&socket)
+                .env("XDG_RUNTIME_DIR", socket.parent().expect("a directory")).env("WAYLAND_DISPLAY", "wayland-7").run()
+        };
+        run(&[]).must_exit(1);
+        assert_eq!(run(&["--display"]).must_succeed().text(), "pong\n");
+        scene.effigy(&["run", "-n", "--display", "--", "true"]).run().must_exit(125).must_say(&["display", "WAYLAND_DISPLAY"]);
+    }
+
     fn the_agents_socket_is_passed(scene: &Scene) {
         if !has(scene, "python3") {
             return;

@@ -1,7 +1,7 @@
 //! `effigy log`: the ordered journal.
 
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ struct Log<'a> {
     filter: Filter,
     form: Form,
     cwd: &'a Path,
+    passed: &'a [PathBuf],
     totals: Totals,
     unexplained: u64,
 }
@@ -79,6 +80,7 @@ impl<'a> Log<'a> {
             filter,
             form,
             cwd: &session.record.cwd,
+            passed: &session.record.passed,
             totals: Totals::default(),
             unexplained: 0,
         })
@@ -150,7 +152,10 @@ impl<'a> Log<'a> {
             return Ok(());
         };
         let ending = ending(self.reader.tail(), self.unexplained);
-        for line in self.totals.lines(&ending, self.filter.wants_failed()) {
+        for line in self
+            .totals
+            .lines(&ending, self.filter.wants_failed(), self.passed)
+        {
             writeln!(
                 out,
                 "{}",

@@ -107,6 +107,7 @@ pub(crate) struct Object<'a> {
     effects: Option<u64>,
     size: u64,
     state: String,
+    passed: Vec<json::Name<'a>>,
     applies: Vec<Apply<'a>>,
 }
 
@@ -157,6 +158,7 @@ pub(crate) fn object(session: &Session) -> Object<'_> {
         effects: record.effects,
         size: occupied(session),
         state: session.status().to_string(),
+        passed: record.passed.iter().map(json::Name::new).collect(),
         applies: applies(session),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::process::ExitCode;
 
-use effigy_journal::Store;
+use effigy_journal::{Session, Store};
 use effigy_replay::{Change, NetEffect};
 use serde::Serialize;
 
@@ -13,6 +13,7 @@ use crate::filters::{Chosen, chosen};
 use crate::listing::{self, Code, Row};
 use crate::render::colour::Palette;
 use crate::render::json;
+use crate::render::name::escaped;
 use crate::risk::{Places, Touched};
 use crate::store::find_to_read;
 
@@ -40,10 +41,21 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
     }
     out.flush()?;
     chosen.tell_partly();
+    tell_passed(&session);
     Ok(match effects.is_empty() {
         true => ExitCode::from(status::NO),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Says what the list cannot hold: what was done through sockets that were passed.
+pub(crate) fn tell_passed(session: &Session) {
+    for path in &session.record.passed {
+        eprintln!(
+            "effigy: outside the recording: what was done through {}",
+            escaped(path)
+        );
+    }
 }
 
 pub(crate) fn row<'a>(effect: &'a NetEffect, places: &Places) -> Row<'a> {

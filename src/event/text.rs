@@ -183,8 +183,13 @@ impl Totals {
         }
     }
 
-    /// Lines for the end of a log.
-    pub(crate) fn lines(&self, ending: &str, failed_shown: bool) -> Vec<String> {
+    /// Lines for the end of a log. `passed`: sockets that the command was let reach.
+    pub(crate) fn lines(
+        &self,
+        ending: &str,
+        failed_shown: bool,
+        passed: &[PathBuf],
+    ) -> Vec<String> {
         let plural = |n: u64, noun: &str| match n {
             1 => format!("1 {noun}"),
             n => format!("{n} {noun}s"),
@@ -206,6 +211,11 @@ impl Totals {
         if self.sockets > 0 {
             outside.push(plural(self.sockets, "connection") + " to a Unix socket");
         }
+        outside.extend(
+            passed
+                .iter()
+                .map(|path| format!("passed socket {}", escaped(path))),
+        );
         if !outside.is_empty() {
             lines.push(format!(
                 "effects outside the recording are possible: {}",

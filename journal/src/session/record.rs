@@ -301,6 +301,9 @@ pub struct Record {
     /// Whiteouts that effigy itself put there (`--hide`): no effects unless something else stands there.
     #[serde(default, with = "bytes::paths")]
     pub hidden: Vec<PathBuf>,
+    /// Unix sockets of outside that the command was let reach by name: what was done through them is not recorded.
+    #[serde(default, with = "bytes::paths")]
+    pub passed: Vec<PathBuf>,
     /// There is a journal.
     #[serde(default)]
     pub traced: bool,
@@ -349,6 +352,7 @@ impl Record {
             covers: Vec::new(),
             named: Vec::new(),
             hidden: Vec::new(),
+            passed: Vec::new(),
             traced: false,
             killed_survivors: 0,
             applies: 0,
@@ -396,6 +400,7 @@ impl Record {
         if !self
             .hidden
             .iter()
+            .chain(&self.passed)
             .chain(self.named.iter().map(|n| &n.path))
             .all(|path| is_plain(path))
         {
