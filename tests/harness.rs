@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::trees::{Times, Tree};
-use program::Program;
+pub(crate) use program::Program;
 
 /// Nothing here takes long; what hangs is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -111,8 +111,12 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(who: Who) -> Self {
-        let dir =
-            TempDir::with_prefix_in("effigy-test.", place()).expect("a directory for the test");
+        Self::within(who, &place())
+    }
+
+    /// A scene below this directory.
+    pub(crate) fn within(who: Who, place: &Path) -> Self {
+        let dir = TempDir::with_prefix_in("effigy-test.", place).expect("a directory for the test");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("let others in");
         let scene = Self {
             who,

@@ -16,6 +16,7 @@ mod fidelity;
 mod filters;
 mod held_back;
 mod killed;
+mod law;
 mod programs;
 mod replay;
 mod sessions;

@@ -1,4 +1,4 @@
-//! The built program, where every user can run it.
+//! Built programs, where every user can run it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
 
-/// The program: as cargo built it, or a copy when that lies below a directory that is closed to others.
+/// A program: as cargo built it, or a copy when that lies below a directory that is closed to others.
 pub(crate) struct Program {
     path: PathBuf,
     _copy: Option<TempDir>,
@@ -21,13 +21,13 @@ impl Program {
         if let Some(program) = shared.upgrade() {
             return program;
         }
-        let program = Arc::new(Self::find());
+        let program = Arc::new(Self::at(PathBuf::from(env!("CARGO_BIN_EXE_effigy"))));
         *shared = Arc::downgrade(&program);
         program
     }
 
-    fn find() -> Self {
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_effigy"));
+    /// A built program, or a copy of it.
+    pub(crate) fn at(built: PathBuf) -> Self {
         let open = |path: &Path| {
             fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o001 != 0)
         };

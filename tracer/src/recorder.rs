@@ -195,6 +195,17 @@ impl Recorder {
         )
     }
 
+    /// The file at `path` only grows: its content is the beginning of the version `next`.
+    pub(crate) fn seal_beginning(&self, path: &[u8], seen: &Seen, next: VersionId) -> Option<Seal> {
+        let content = VersionContent::Prefix {
+            of: next,
+            len: seen.stat.size,
+        };
+        let id = self.model.version(path)?;
+        let stat = seen.stat;
+        Some(Seal { id, content, stat })
+    }
+
     /// The call that loses the content was carried out, or (`false`) it was not.
     pub(crate) fn confirm_seal(&mut self, seal: Option<Seal>, done: bool) {
         let Some(Seal { id, content, stat }) = seal else {
@@ -225,18 +236,8 @@ impl Recorder {
             return;
         };
         if append {
-            let content = VersionContent::Prefix {
-                of: next,
-                len: seen.stat.size,
-            };
-            self.confirm_seal(
-                Some(Seal {
-                    id: version,
-                    content,
-                    stat: seen.stat,
-                }),
-                true,
-            );
+            let seal = self.seal_beginning(path, seen, next);
+            self.confirm_seal(seal, true);
         } else if seen.stat.size <= SMALL {
             let seal = self.seal_content(covers, path, seen);
             self.confirm_seal(seal, true);

@@ -140,15 +140,21 @@ impl Supervisor {
         if let Some(object) = object
             && self.covers.holds(&object.name)
         {
+            let number = self.recorder.new_version();
             if length < object.seen.stat.size {
                 besides.seal = self
                     .recorder
                     .seal_content(&self.covers, &object.name, &object.seen);
-            } else if length > object.seen.stat.size && !sys::may_grow(asked.who.tid, length) {
-                // Whoever goes beyond a limit gets a signal for it, too.
-                besides.why = Some(Why::Unable);
+            } else {
+                besides.seal = self
+                    .recorder
+                    .seal_beginning(&object.name, &object.seen, number);
+                if length > object.seen.stat.size && !sys::may_grow(asked.who.tid, length) {
+                    // Whoever goes beyond a limit gets a signal for it, too.
+                    besides.why = Some(Why::Unable);
+                }
             }
-            besides.version = Some(self.recorder.new_version());
+            besides.version = Some(number);
             written = Some(object.name);
         }
         let number = besides.version;

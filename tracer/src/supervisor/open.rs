@@ -374,6 +374,17 @@ impl Supervisor {
                 }
             }
         };
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || empties || created;
+        // Before the task has the descriptor: it may write at once.
+        if let (Ok(_), Some(seen)) = (&opened, &before)
+            && writes
+            && !created
+            && !empties
+        {
+            let append = flags & libc::O_APPEND != 0;
+            self.recorder
+                .seal_reopen(&self.covers, &path, seen, append, version);
+        }
         let result = match &opened {
             Err(errno) => {
                 self.answer(asked, Err(*errno))?;
@@ -394,7 +405,6 @@ impl Supervisor {
             },
         };
         self.recorder.confirm_seal(seal, result.is_ok());
-        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || empties || created;
         if !writes && result.is_ok() {
             return Ok(());
         }
@@ -415,15 +425,6 @@ impl Supervisor {
                     Some(version),
                 );
             } else {
-                if let (Some(seen), false) = (&before, empties) {
-                    self.recorder.seal_reopen(
-                        &self.covers,
-                        &path,
-                        seen,
-                        flags & libc::O_APPEND != 0,
-                        version,
-                    );
-                }
                 self.recorder.model.written(&path, version);
             }
         }
