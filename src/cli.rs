@@ -152,6 +152,10 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     pub(crate) display: bool,
 
+    /// Run by root: let the command be this user, or whoever called sudo; it then sees what that user may see, in full
+    #[arg(long, value_name = "USER", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "root")]
+    pub(crate) as_user: Option<String>,
+
     /// Let the command be uid 0 inside
     #[arg(long)]
     pub(crate) root: bool,

@@ -6,6 +6,7 @@ mod refusal;
 mod signals;
 mod sockets;
 mod stack;
+mod user;
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -35,6 +36,7 @@ use crate::terminal::Terminal;
 use recording::Recording;
 use signals::Signals;
 use stack::Stack;
+use user::Account;
 
 /// What the command came to.
 enum Outcome {
@@ -105,15 +107,18 @@ fn execute(
         cwd.to_owned(),
         session.layers(),
     );
-    request.environment = environment(session)?;
+    let user = user::of(args.options.as_user.as_deref(), identity)?;
+    request.environment = environment(session, user.as_ref())?;
+    request.user = user.map(|account| account.user);
     request.network = !args.options.no_net;
     request.signal_mask = signals.mask_of_caller();
     request.own_group = own_group;
     if !args.options.no_trace {
         let recording =
-            Recording::prepare(session, identity, args.options.reads).map_err(|error| {
-                Failure::new(format!("cannot make the journal of the session: {error}"))
-            })?;
+            Recording::prepare(session, identity, request.user.as_ref(), args.options.reads)
+                .map_err(|error| {
+                    Failure::new(format!("cannot make the journal of the session: {error}"))
+                })?;
         session.record.traced = true;
         request.recorder = Some(Box::new(recording));
     }
@@ -317,15 +322,15 @@ fn keep_built(session: &mut Session, built: &Built, identity: Identity) {
         .collect();
 }
 
-/// The command's environment: this one, and the session's id.
-fn environment(session: &Session) -> anyhow::Result<Vec<CString>> {
-    let session = (
-        OsString::from("EFFIGY_SESSION"),
-        OsString::from(session.record.id.as_str()),
-    );
-    env::vars_os()
-        .filter(|(name, _)| name != "EFFIGY_SESSION")
-        .chain([session])
+/// The command's environment: this one, and the session's id; of another user, what says who and where that is.
+fn environment(session: &Session, user: Option<&Account>) -> anyhow::Result<Vec<CString>> {
+    let mut own = vec![("EFFIGY_SESSION", OsString::from(session.record.id.as_str()))];
+    own.extend(user.into_iter().flat_map(Account::environment));
+    let kept = env::vars_os().filter(|(name, _)| own.iter().all(|(own, _)| name != own));
+    let own = own
+        .iter()
+        .map(|(name, value)| (OsString::from(name), value.clone()));
+    kept.chain(own)
         .map(|(name, value)| {
             Ok(CString::new(
                 [name.as_bytes(), b"=", value.as_bytes()].concat(),

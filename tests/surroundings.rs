@@ -20,6 +20,25 @@ fn same_inside(scene: &Scene, script: &str) {
 }
 
 as_everyone! {
+    fn root_runs_a_command_as_another_user(scene: &Scene) {
+        if !scene.is_root() {
+            scene.effigy(&["run", "-n", "--as-user", "--", "true"]).run().must_exit(125).must_say(&["only root", "sudo effigy run --as-user"]);
+            return;
+        }
+        scene.effigy(&["run", "-n", "--as-user", "--", "true"]).run().must_exit(125).must_say(&["--as-user=USER"]);
+        scene.sh("chmod 777 .; echo mine >mine; chown 4242:7 mine; echo both >both; chown 0:7 both; chmod 666 both; echo roots >roots").run().must_succeed();
+        let script = "id -u; id -g; grep CapEff /proc/self/status; echo more >>mine; echo more >>both; ln mine linked; mkdir d; echo no 2>/dev/null >>roots; exit 3";
+        let done = scene.effigy(&["run", "-q", "-n", "-s", "s", "--as-user", "--", "sh", "-c", script]).env("SUDO_UID", "4242").run().must_exit(3);
+        assert_eq!(done.text(), "4242\n4242\nCapEff:\t0000000000000000\n");
+        let log = scene.effigy(&["log", "s", "--json", "--op", "mkdir"]).run().text();
+        assert!(log.contains("\"by\":\"performed\""), "{log}");
+        assert_eq!(scene.summary("s"), ["M @/area/work/both", "A @/area/work/d", "A @/area/work/linked", "M @/area/work/mine"]);
+        scene.commit("s");
+        let seen = scene.sh("stat -c '%n %u:%g %h' *; cat mine roots").run().text();
+        assert_eq!(seen, "both 0:7 1\nd 4242:4242 2\nlinked 4242:7 2\nmine 4242:7 2\nroots 0:0 1\nmine\nmore\nroots\n");
+    }
+
+
     fn who_and_where(scene: &Scene) {
         scene.sh("mkdir -p d/e; echo x >f; chmod 751 d").run().must_succeed();
         for script in [

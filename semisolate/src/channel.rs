@@ -92,6 +92,7 @@ pub(crate) enum ExecFailure {
     Recording(i32),
     Program(i32),
     Terminal(i32),
+    User(i32),
 }
 
 /// The program's name is known to effigy; only the failure travels.
@@ -108,6 +109,7 @@ impl ExecFailure {
             }
             Self::Recording(errno) => ExecError::Recording(errno),
             Self::Terminal(errno) => ExecError::Terminal(errno),
+            Self::User(errno) => ExecError::User(errno),
             Self::Program(libc::ENOENT | libc::ENOTDIR) => ExecError::NotFound(program),
             Self::Program(errno) => ExecError::NotExecutable(program, errno),
         }

@@ -67,6 +67,9 @@ pub enum ExecError {
     /// The command could not be kept from typing into the terminal.
     #[error("keep the command from typing into the terminal: {}", io::Error::from_raw_os_error(*.0))]
     Terminal(i32),
+    /// The command could not be given to the user it is to run as.
+    #[error("become that user: {}", io::Error::from_raw_os_error(*.0))]
+    User(i32),
 }
 
 /// Adds what was being done to an I/O error.

@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::fcntl::{OFlag, openat};
+use nix::sys::prctl::set_keepcaps;
 use nix::sys::stat::Mode;
-use nix::unistd::{Pid, write};
+use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid, write};
 
 use crate::error::{Context, StartError};
 
@@ -45,6 +46,33 @@ impl Identity {
     #[must_use]
     pub fn is_privileged(self) -> bool {
         self == Self::All
+    }
+}
+
+/// A user that the command is to be instead of root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The user's number.
+    pub uid: Uid,
+    /// The primary group.
+    pub gid: Gid,
+    /// All groups.
+    pub groups: Vec<Gid>,
+}
+
+impl User {
+    /// Makes this process one of the user's. Allocates nothing.
+    pub(crate) fn take_on(&self) -> io::Result<()> {
+        setgroups(&self.groups)?;
+        setresgid(self.gid, self.gid, self.gid)?;
+        Ok(setresuid(self.uid, self.uid, self.uid)?)
+    }
+
+    /// The same, and all capabilities stay: whoever performs calls for the user gives them up when it does.
+    pub(crate) fn take_on_with_capabilities(&self) -> io::Result<()> {
+        set_keepcaps(true)?;
+        self.take_on()?;
+        crate::sys::use_all_capabilities()
     }
 }
 

@@ -289,6 +289,7 @@ fn become_command(
         ExecFailure::Recording(errno) => (1, errno),
         ExecFailure::Program(errno) => (2, errno),
         ExecFailure::Terminal(errno) => (3, errno),
+        ExecFailure::User(errno) => (4, errno),
     };
     let mut report = [kind; 5];
     report[1..].copy_from_slice(&errno.to_ne_bytes());
@@ -318,6 +319,11 @@ fn execute(
     let Limit { soft, hard } = init.descriptor_limit;
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, soft, hard) {
         return ExecFailure::Program(error as i32);
+    }
+    if let Some(user) = &init.request.user
+        && let Err(error) = user.take_on()
+    {
+        return ExecFailure::User(number(error));
     }
     if !init.request.own_group
         && let Err(error) = sys::forbid_typing()
@@ -357,6 +363,7 @@ fn read_failure(failed: &OwnedFd) -> Option<ExecFailure> {
         (5, 1) => Some(ExecFailure::Recording(errno)),
         (5, 2) => Some(ExecFailure::Program(errno)),
         (5, 3) => Some(ExecFailure::Terminal(errno)),
+        (5, 4) => Some(ExecFailure::User(errno)),
         _ => None,
     }
 }

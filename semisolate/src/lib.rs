@@ -42,7 +42,7 @@ mod view;
 
 pub use channel::{Ended, Exit};
 pub use error::{ExecError, StartError};
-pub use ids::Identity;
+pub use ids::{Identity, User};
 pub use nodes::NodeMaker;
 pub use plan::{Lower, LowerCover, Plan, PlanError, Tree, Wishes};
 pub use record::{Recorder, World};

@@ -17,7 +17,7 @@ use nix::unistd::{ForkResult, Pid};
 
 use crate::channel::{Channel, Ended, FromInit, FromSupervisor, ToSupervisor};
 use crate::error::{Context, ExecError, StartError};
-use crate::ids::{self, Identity};
+use crate::ids::{self, Identity, User};
 use crate::nodes::{self, NodeService};
 use crate::plan::Plan;
 use crate::record::Recorder;
@@ -36,6 +36,8 @@ pub struct Request<'r> {
     pub plan: Plan,
     /// Who the command is inside.
     pub identity: Identity,
+    /// Another user than root, for the command of a real root.
+    pub user: Option<User>,
     /// The session's directory of layers.
     pub layers: PathBuf,
     /// Without, the command has a loopback interface only.
@@ -99,6 +101,7 @@ impl<'r> Request<'r> {
             working_directory,
             plan,
             identity,
+            user: None,
             layers,
             network: true,
             signal_mask: SigSet::empty(),

@@ -101,7 +101,11 @@ fn supervise(
     view::pivot(&root)?;
     drop(root);
     enter_final_namespaces(&request, caller, &outer_proc, inside)?;
-    // Entering a user namespace changes credentials, which clears this.
+    if let Some(user) = &request.user {
+        user.take_on_with_capabilities()
+            .doing(|| format!("become user {}", user.uid))?;
+    }
+    // What changes credentials clears this.
     sys::die_with_parent(Signal::SIGKILL as i32).doing(|| "follow the caller".to_owned())?;
     if getppid() != parent {
         return Err(StartError::Gone);

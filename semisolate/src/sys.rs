@@ -209,21 +209,37 @@ pub(crate) fn set_undumpable() -> io::Result<()> {
     .map(drop)
 }
 
+/// The header and the two blocks of capget(2) and capset(2), version 3: each word is effective, permitted, inheritable.
+type Capabilities = [[u32; 3]; 2];
+const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+fn capabilities() -> io::Result<Capabilities> {
+    let mut data = Capabilities::default();
+    // SAFETY: capget(2) reads a header of two words and writes two blocks of three words, which `data` holds.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_capget,
+            CAPABILITY_HEADER.as_ptr(),
+            data.as_mut_ptr(),
+        )
+    })?;
+    Ok(data)
+}
+
 /// True when this process holds capability `number` in its effective set.
 pub(crate) fn has_capability(number: u32) -> bool {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: i32,
+    capabilities().is_ok_and(|data| data[(number / 32) as usize][0] & (1 << (number % 32)) != 0)
+}
+
+/// Makes every permitted capability of the calling thread effective.
+pub(crate) fn use_all_capabilities() -> io::Result<()> {
+    let mut data = capabilities()?;
+    for block in &mut data {
+        block[0] = block[1];
     }
-    let header = Header {
-        version: 0x2008_0522,
-        pid: 0,
-    };
-    let mut data = [[0_u32; 3]; 2];
-    // SAFETY: version 3 of capget(2) writes two blocks of three words, which `data` holds.
-    let result = unsafe { libc::syscall(libc::SYS_capget, &raw const header, data.as_mut_ptr()) };
-    result == 0 && data[(number / 32) as usize][0] & (1 << (number % 32)) != 0
+    // SAFETY: capset(2) reads a header of two words and two blocks of three words.
+    check(unsafe { libc::syscall(libc::SYS_capset, CAPABILITY_HEADER.as_ptr(), data.as_ptr()) })
+        .map(drop)
 }
 
 /// Brings the loopback interface of the current network namespace up.

@@ -45,7 +45,7 @@ pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
     say_more(refused.foreign.len());
     if !refused.foreign.is_empty() {
         eprintln!(
-            "  hint: outside it may be yours to change, but an ordinary user's semisolate cannot hold it; run effigy as root for that"
+            "  hint: outside it may be yours to change, but an ordinary user's semisolate cannot hold it: sudo effigy run --as-user can"
         );
     }
 }

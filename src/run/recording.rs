@@ -11,13 +11,14 @@ use std::time::Instant;
 
 use effigy_journal::writer::Writer;
 use effigy_journal::{Budget, Session, Versions};
-use effigy_semisolate::{Identity, NodeMaker, Pump, Recorder, Turn, World};
+use effigy_semisolate::{Identity, NodeMaker, Pump, Recorder, Turn, User, World};
 use effigy_tracer::{
     Attend, Flow, Layer, MakeNode, Options, Prepared, Tracer, receive_listener, supervise,
 };
 use nix::fcntl::{OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
+use nix::unistd::chown;
 
 /// Records one run into its session.
 pub(super) struct Recording {
@@ -26,13 +27,25 @@ pub(super) struct Recording {
     journal: Option<File>,
     budget: Budget,
     hidden: Vec<PathBuf>,
-    identity: Identity,
+    /// The command starts without capabilities.
+    without_capabilities: bool,
+    /// The view is built with the powers of real root.
+    privileged: bool,
     start: Instant,
 }
 
 impl Recording {
     /// Makes the journal of `session` and builds the filter.
-    pub(super) fn prepare(session: &Session, identity: Identity, reads: bool) -> io::Result<Self> {
+    pub(super) fn prepare(
+        session: &Session,
+        identity: Identity,
+        user: Option<&User>,
+        reads: bool,
+    ) -> io::Result<Self> {
+        if let Some(user) = user {
+            // Versions are kept with the rights of whom calls are performed for.
+            chown(&session.versions(), Some(user.uid), Some(user.gid))?;
+        }
         let journal = OpenOptions::new()
             .read(true)
             .write(true)
@@ -44,7 +57,8 @@ impl Recording {
             journal: Some(journal),
             budget: Budget::default(),
             hidden: session.record.hidden.clone(),
-            identity,
+            without_capabilities: identity == Identity::Own || user.is_some(),
+            privileged: identity.is_privileged(),
             start: Instant::now(),
         })
     }
@@ -80,7 +94,7 @@ impl Recorder for Recording {
                     number: cover.layer,
                     mount_point: cover.mount_point.clone(),
                     upper: directory(&format!("{}/upper", cover.layer))?,
-                    unprivileged: !self.identity.is_privileged(),
+                    unprivileged: !self.privileged,
                     filesystem: u64::from(cover.mount),
                 })
             })
@@ -99,7 +113,7 @@ impl Recorder for Recording {
             versions: Versions::new(directory("../versions")?, self.budget, 0),
             start: self.start,
             options: self.prepared.options(),
-            command_caps: (self.identity == Identity::Own).then_some(0),
+            command_caps: self.without_capabilities.then_some(0),
             make_node: nodes.map(|nodes| -> Rc<dyn MakeNode> { Rc::new(Nodes(nodes)) }),
             own: std::mem::take(&mut self.hidden),
             attend: &mut Duties(&mut pump),

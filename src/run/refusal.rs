@@ -65,6 +65,7 @@ pub(super) fn not_started(error: ExecError) -> anyhow::Error {
         ),
         ExecError::NotExecutable(..) => (126, None),
         ExecError::WorkingDirectory(..) => (125, Some("cd to a directory that exists inside too")),
+        ExecError::User(_) => (125, None),
         ExecError::Terminal(_) => (
             125,
             Some(
