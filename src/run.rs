@@ -35,7 +35,7 @@ use crate::store;
 use crate::terminal::Terminal;
 use recording::Recording;
 use signals::Signals;
-use stack::Stack;
+use stack::{Beneath, Stack};
 use user::Account;
 
 /// What the command came to.
@@ -61,13 +61,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
     plan.lay_over(&stack.lowers(), &mounts, &RealTree)
         .cannot()?;
+    let below = stack.below(&plan);
 
     let terminal = has_terminal().then(Terminal::remember).flatten();
     let mut session = store::create(&store, args.options.session.as_deref())?;
     describe(&mut session, args, &cwd, identity, &wishes);
     session.record.lower = stack.ids();
     session.record.passed = passed;
-    let outcome = match execute(args, &mut session, plan, identity, &cwd) {
+    let outcome = match execute(args, &mut session, plan, &below, identity, &cwd) {
         Ok(outcome) => outcome,
         Err(error) => {
             discard(&store, session);
@@ -95,6 +96,7 @@ fn execute(
     args: &RunArgs,
     session: &mut Session,
     plan: Plan,
+    below: &Beneath,
     identity: Identity,
     cwd: &Path,
 ) -> anyhow::Result<Outcome> {
@@ -125,7 +127,7 @@ fn execute(
     let ready = request
         .build()
         .map_err(|error| refusal::not_built(error, &session.layers()))?;
-    keep_built(session, &ready.built, identity);
+    keep_built(session, &ready.built, below, identity);
     session.record.released = Timestamp::now();
     session.save_soon().cannot()?;
     let running = ready.go().cannot()?;
@@ -287,7 +289,7 @@ fn describe(
     record.effigy = env!("CARGO_PKG_VERSION").to_owned();
 }
 
-fn keep_built(session: &mut Session, built: &Built, identity: Identity) {
+fn keep_built(session: &mut Session, built: &Built, below: &Beneath, identity: Identity) {
     // Inside, an ordinary user's directories belong to the number the user has there; on disk they belong to the user.
     let on_disk = |inside: u32, own: u32| {
         if identity.is_privileged() {
@@ -300,7 +302,13 @@ fn keep_built(session: &mut Session, built: &Built, identity: Identity) {
     session.record.covers = built
         .covers
         .iter()
-        .map(|cover| Cover {
+        .map(|cover| {
+            (
+                cover,
+                below.get(&cover.mount_point).cloned().unwrap_or_default(),
+            )
+        })
+        .map(|(cover, (below, hides))| Cover {
             layer: cover.layer,
             mount_point: cover.mount_point.clone(),
             root: RootState {
@@ -310,6 +318,8 @@ fn keep_built(session: &mut Session, built: &Built, identity: Identity) {
             },
             staged: cover.staged,
             mounted: Some(cover.mounted),
+            below,
+            hides,
         })
         .collect();
     session.record.named = built

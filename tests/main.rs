@@ -21,6 +21,7 @@ mod programs;
 mod replay;
 mod sessions;
 mod sockets;
+mod stacking;
 mod status;
 mod store;
 mod surroundings;

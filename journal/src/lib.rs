@@ -43,8 +43,8 @@ pub use paths::Paths;
 pub use processes::{Process, Processes};
 pub use reader::{ReadError, Reader, Tail};
 pub use session::{
-    Asked, Cover, Exit, LockError, Named, Record, RecordError, RootState, Session, SessionId,
-    State, Status, Timestamp,
+    Asked, Below, Cover, Exit, LockError, Named, Record, RecordError, RootState, Session,
+    SessionId, State, Status, Timestamp,
 };
 pub use store::{
     Capacity, CreateError, Damaged, DiscardError, FindError, GcLimits, GcReport, ListError,

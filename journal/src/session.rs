@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 mod record;
 
 pub use record::{
-    Asked, Cover, Exit, FORMAT, Named, Record, RootState, SessionId, State, Status, Timestamp,
-    environment_digest, is_valid_name,
+    Asked, Below, Cover, Exit, FORMAT, Named, Record, RootState, SessionId, State, Status,
+    Timestamp, environment_digest, is_valid_name,
 };
 
 /// Room kept aside in a session, so that its record can be written when the command has filled the filesystem.

@@ -139,6 +139,7 @@ impl Reader<'_> {
             applied: Some(self.number),
             changed_since: false,
             before_at: None,
+            before_in: None,
             after_at: None,
         }
     }

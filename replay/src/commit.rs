@@ -21,7 +21,7 @@ mod check;
 mod choose;
 mod place;
 
-pub(crate) use choose::path_of;
+pub(crate) use choose::{is_effect, path_of};
 
 /// Plans the commit of the selected net effects and validates every step. Nothing is changed.
 ///

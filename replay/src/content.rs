@@ -6,10 +6,12 @@ use crate::ledger::{Ledger, Stage};
 use crate::net::NetError;
 use crate::node::Node;
 use crate::root::{Root, absent_is_none};
+use crate::stack;
 use crate::sys;
 use effigy_journal::{Cover, Session, Timestamp};
 use std::fs::File;
 use std::io;
+use std::iter;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use std::path::{Path, PathBuf};
 pub enum Found {
     /// In the session's layer.
     Layer,
+    /// In the layer of a session that it rests on.
+    Lower,
     /// In the real tree: the session did not touch it.
     Untouched,
     /// In the real tree, where an apply moved it; unchanged since.
@@ -93,22 +97,26 @@ pub fn at_end(session: &Session, path: &Path) -> Result<Content, ContentError> {
     let Some(cover) = session.record.cover_of(path) else {
         return Err(absent());
     };
-    let rel = path
-        .strip_prefix(&cover.mount_point)
-        .unwrap_or(Path::new(""))
-        .as_os_str()
-        .as_bytes();
-    let (root, found) = match ask_layer(session, cover, rel).map_err(io)? {
-        Says::Here => (
-            Root::open(&session.upper(cover.layer)).map_err(io)?,
-            Found::Layer,
-        ),
-        Says::Gone => return Err(absent()),
-        Says::Nothing => (
-            Root::open(&cover.mount_point).map_err(io)?,
-            Found::Untouched,
-        ),
-    };
+    let lower = stack::outstanding(session)?;
+    let below = lower.iter().rev().filter_map(|lower| {
+        let cover = lower.record.cover_of(path)?;
+        Some((lower, cover, Found::Lower))
+    });
+    let mut place = None;
+    for (session, cover, found) in iter::once((session, cover, Found::Layer)).chain(below) {
+        match ask_layer(session, cover, below_cover(cover, path)).map_err(io)? {
+            Says::Here => {
+                place = Some((session.upper(cover.layer), cover, found));
+                break;
+            }
+            Says::Gone => return Err(absent()),
+            Says::Nothing => {}
+        }
+    }
+    let (root, cover, found) =
+        place.unwrap_or_else(|| (cover.mount_point.clone(), cover, Found::Untouched));
+    let root = Root::open(&root).map_err(io)?;
+    let rel = below_cover(cover, path);
     let node = match root.find(rel) {
         Ok(Some(node)) => node,
         Ok(None) => return Err(absent()),
@@ -127,6 +135,12 @@ pub fn at_end(session: &Session, path: &Path) -> Result<Content, ContentError> {
         found
     };
     Ok(Content { file, node, found })
+}
+
+/// A path relative to the cover that holds it.
+fn below_cover<'p>(cover: &Cover, path: &'p Path) -> &'p [u8] {
+    let rest = path.strip_prefix(&cover.mount_point);
+    rest.unwrap_or(Path::new("")).as_os_str().as_bytes()
 }
 
 /// Walks down the layer: the first whiteout, or the end of an opaque directory, decides.

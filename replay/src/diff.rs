@@ -92,8 +92,13 @@ impl Differ {
             page.heading("renamed from", from)?;
             return page.heading("renamed to", &effect.path);
         }
-        let before = self.side(effect.before.as_ref(), effect.before_at.as_ref());
-        let after = self.side(effect.after.as_ref(), effect.after_at.as_ref());
+        let earlier = earlier(effect);
+        let before = self.side(
+            effect.before.as_ref(),
+            effect.before_at.as_ref(),
+            earlier.as_ref(),
+        );
+        let after = self.side(effect.after.as_ref(), effect.after_at.as_ref(), None);
         if effect.change == Change::Metadata {
             return self.attributes(effect, &mut page);
         }
@@ -144,11 +149,12 @@ impl Differ {
         }
     }
 
-    fn side(&self, node: Option<&Node>, at: Option<&Loc>) -> Side {
+    /// `earlier`: the root that `at` is relative to instead of its own.
+    fn side(&self, node: Option<&Node>, at: Option<&Loc>, earlier: Option<&Root>) -> Side {
         let Some(node) = node else {
             return Side::Absent;
         };
-        let place = at.and_then(|at| Some((self.root(at)?, at.rel())));
+        let place = at.and_then(|at| Some((earlier.or_else(|| self.root(at))?, at.rel())));
         match (node.kind, place) {
             (FileType::Symlink, Some((root, rel))) => match root
                 .spot(rel)
@@ -212,8 +218,8 @@ impl Differ {
             page.changed("modified", &time(before), &time(after))?;
         }
         let (Some(old), Some(new)) = (
-            self.xattrs(effect.before_at.as_ref()),
-            self.xattrs(effect.after_at.as_ref()),
+            self.xattrs(effect.before_at.as_ref(), earlier(effect).as_ref()),
+            self.xattrs(effect.after_at.as_ref(), None),
         ) else {
             return Ok(());
         };
@@ -236,11 +242,17 @@ impl Differ {
         Ok(())
     }
 
-    fn xattrs(&self, at: Option<&Loc>) -> Option<crate::meta::Xattrs> {
+    fn xattrs(&self, at: Option<&Loc>, earlier: Option<&Root>) -> Option<crate::meta::Xattrs> {
         let at = at?;
-        let spot = self.root(at)?.spot(at.rel()).ok()?;
+        let root = earlier.or_else(|| self.root(at))?;
+        let spot = root.spot(at.rel()).ok()?;
         xattrs(spot.dir(), Some(&spot.leaf)).ok()
     }
+}
+
+/// Where an earlier session left what was before.
+fn earlier(effect: &NetEffect) -> Option<Root> {
+    Root::open(effect.before_in.as_deref()?).ok()
 }
 
 fn side_text(side: &Side) -> Option<String> {

@@ -66,18 +66,26 @@ impl Known {
 
     /// Paths that another session changed and put back count as unchanged when they were so before.
     fn restored(&mut self, plan: &PlanFile, time: Timestamp) {
+        // What was moved before it is named by where it was, and is again.
+        let mut moves: Vec<(PathBuf, PathBuf)> = Vec::new();
         for step in &plan.steps {
-            let Some(path) = step.target().and_then(|loc| absolute(plan, loc)) else {
+            let Some(target) = step.target().and_then(|loc| absolute(plan, loc)) else {
                 continue;
             };
-            let before = match step {
+            let path = before(&moves, target.clone());
+            if let Step::Put(put) = step
+                && let Some(from) = absolute(plan, &put.hold).filter(|_| is_relocation(put))
+            {
+                moves.push((from, target));
+            }
+            let found = match step {
                 Step::Put(put) => put.old,
                 Step::Meta(meta) => Some(meta.node),
                 Step::Rewrite(rewrite) => Some(rewrite.old),
                 _ => None,
             };
-            let Some(before) = before else { continue };
-            if !self.is_foreign(&path, &before) {
+            let Some(found) = found else { continue };
+            if !self.is_foreign(&path, &found) {
                 if let Some(parent) = path.parent() {
                     raise(&mut self.paths, parent, time);
                 }

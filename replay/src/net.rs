@@ -3,8 +3,9 @@
 use crate::commit::path_of;
 use crate::conflict::Reason;
 use crate::node::Node;
-use crate::scan::{self, Item, What};
+use crate::scan::{self, Item, Scanned, What};
 use crate::selection::Selection;
+use crate::stack;
 use crate::step::Loc;
 use effigy_journal::{Session, SessionId};
 use std::collections::HashSet;
@@ -61,6 +62,8 @@ pub struct NetEffect {
     /// It was put in place, and somebody has changed it there since.
     pub changed_since: bool,
     pub(crate) before_at: Option<Loc>,
+    /// The directory of an earlier session that `before_at` is relative to, when that is where it lies.
+    pub(crate) before_in: Option<PathBuf>,
     pub(crate) after_at: Option<Loc>,
 }
 
@@ -102,12 +105,16 @@ impl NetError {
 
 /// The net effects that are still in the layers, sorted by path (bytewise).
 ///
+/// For a session that rests on others they are the difference to what those have left.
+///
 /// What is not selected is left out; the patterns that matched are noted in the selection.
 ///
 /// # Errors
 /// When a layer or a real directory cannot be read.
 pub fn net_effects(session: &Session, selection: &Selection) -> Result<Vec<NetEffect>, NetError> {
-    let scanned = scan::scan(session, false)?;
+    let mut lower = stack::outstanding(session)?;
+    lower.reverse();
+    let scanned = scan::scan_over(session, &lower, false)?;
     let sources: HashSet<usize> = scanned
         .items
         .iter()
@@ -130,7 +137,7 @@ pub fn net_effects(session: &Session, selection: &Selection) -> Result<Vec<NetEf
             _ => selection.contains(&path),
         };
         if chosen {
-            effects.push(effect(session, &scanned.items, item, path, change));
+            effects.push(effect(session, &scanned, item, path, change));
         }
     }
     effects.sort_unstable_by(|a, b| a.path.as_os_str().cmp(b.path.as_os_str()));
@@ -164,11 +171,12 @@ fn change(item: &Item, renamed_from: Option<PathBuf>) -> Option<Change> {
 
 fn effect(
     session: &Session,
-    items: &[Item],
+    scanned: &Scanned,
     item: &Item,
     path: PathBuf,
     change: Change,
 ) -> NetEffect {
+    let items = &scanned.items;
     let former = item
         .renamed_from
         .filter(|_| matches!(change, Change::Renamed { .. }));
@@ -189,6 +197,11 @@ fn effect(
         before_at: before_item
             .real
             .map(|_| Loc::Target(before_item.cover, before_item.rel.clone())),
+        before_in: scanned
+            .beneath
+            .get(before_item.cover as usize)
+            .and_then(|beneath| beneath.as_ref()?.layer_path(before_item.layer))
+            .map(Path::to_owned),
         after_at: item.upper.map(|_| upper()),
     }
 }

@@ -5,7 +5,7 @@ use crate::layer::{self, Attributes, Marks, Origin};
 use crate::ledger::{Ledger, Stage};
 use crate::net::NetError;
 use crate::node::Node;
-use crate::root::{Root, absent_is_none};
+use crate::root::Root;
 use crate::step::Loc;
 use crate::sys;
 use effigy_journal::Session;
@@ -15,11 +15,15 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use beneath::{Dir, Seen};
+
+mod beneath;
 mod compare;
 mod fresh;
 mod gone;
 mod origins;
 
+pub(crate) use beneath::Beneath;
 pub(crate) use origins::file_handle;
 
 /// Directories deeper than this are refused: no program can name what lies in them.
@@ -72,6 +76,8 @@ pub(crate) struct Item {
     pub(crate) what: What,
     pub(crate) upper: Option<Node>,
     pub(crate) real: Option<Node>,
+    /// The earlier session's directory that has `real`, when it is not the real tree.
+    pub(crate) layer: Option<usize>,
     /// The item of the parent directory when that is added, deleted or of another type.
     pub(crate) parent: Option<usize>,
     /// One past the last item below this one.
@@ -101,32 +107,48 @@ impl Item {
 /// Everything that differs in all layers.
 pub(crate) struct Scanned {
     pub(crate) items: Vec<Item>,
-    /// The real trees, by cover.
-    pub(crate) targets: Vec<Option<Root>>,
+    /// What the layers lie over, by cover.
+    pub(crate) beneath: Vec<Option<Beneath>>,
     /// Device nodes lie in new directories whose inside was not listed.
     pub(crate) unlisted_devices: bool,
 }
 
-/// Scans all layers. With `collapse` the inside of new directories is not listed.
+impl Scanned {
+    /// The real tree of a cover.
+    pub(crate) fn target(&self, cover: u32) -> Option<&Root> {
+        self.beneath.get(cover as usize)?.as_ref()?.real()
+    }
+}
+
+/// Compares all layers with the real tree. With `collapse` the inside of new directories is not listed.
 pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetError> {
+    scan_over(session, &[], collapse)
+}
+
+/// Compares all layers with the real tree as these sessions, on which this one rests, have left it.
+pub(crate) fn scan_over(
+    session: &Session,
+    lower: &[Session],
+    collapse: bool,
+) -> Result<Scanned, NetError> {
     let mut items = Vec::new();
-    let mut targets = Vec::new();
+    let mut beneath = Vec::new();
     let mut unlisted_devices = false;
     for (index, cover) in session.record.covers.iter().enumerate() {
         let path = session.upper(cover.layer);
         if is_untouched(&path, cover) {
-            targets.push(None);
+            beneath.push(None);
             continue;
         }
         let upper = match Root::open(&path) {
             Ok(root) => root,
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
-                targets.push(Root::open(&cover.mount_point).ok());
+                beneath.push(Beneath::open(cover, lower).ok());
                 continue;
             }
             Err(e) => return Err(NetError::io(&path)(e)),
         };
-        let target = Root::open(&cover.mount_point);
+        let target = Beneath::open(cover, lower);
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         let hidden = hidden_below(&session.record.hidden, &cover.mount_point);
         let mut walk = Walk {
@@ -152,29 +174,22 @@ pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetErro
         }
         unlisted_devices |= walk.unlisted_devices;
         items = walk.items;
-        targets.push(target.ok());
+        beneath.push(target.ok());
     }
     let mut scanned = Scanned {
         items,
-        targets,
+        beneath,
         unlisted_devices,
     };
-    let replaced = Ledger::all(session)
-        .map_err(NetError::io(session.dir()))?
-        .iter()
-        .any(Ledger::has_restaged);
+    // The applies of sessions below have put other files in the place of those that were met.
+    let replaced = !session.record.lower.is_empty()
+        || Ledger::all(session)
+            .map_err(NetError::io(session.dir()))?
+            .iter()
+            .any(Ledger::has_restaged);
     origins::resolve(&mut scanned, replaced);
     pass_over_locked(session, &mut scanned)?;
     Ok(scanned)
-}
-
-/// Whether the layers of a session differ from the real tree.
-pub(crate) fn differs(session: &Session) -> Result<bool, NetError> {
-    let scanned = scan(session, true)?;
-    Ok(scanned
-        .items
-        .iter()
-        .any(|item| !matches!(item.what, What::Linked | What::Merged)))
 }
 
 /// Whether a layer holds nothing and its root is as effigy made it: most are so after most runs.
@@ -233,7 +248,7 @@ fn hidden_below(hidden: &[PathBuf], mount_point: &Path) -> Vec<Vec<u8>> {
 /// The walk through one layer.
 struct Walk<'a> {
     upper: &'a Root,
-    target: Option<&'a Root>,
+    target: Option<&'a Beneath>,
     cover: u32,
     hidden: Vec<Vec<u8>>,
     collapse: bool,
@@ -258,6 +273,10 @@ impl Drop for UpperDir {
 }
 
 impl<'a> Walk<'a> {
+    fn is_elsewhere(&self, seen: &Seen) -> bool {
+        self.target.is_some_and(|target| target.is_elsewhere(seen))
+    }
+
     fn parent_reason(error: &io::Error, parent: &Path) -> Reason {
         let parent = parent.to_owned();
         match error.raw_os_error() {
@@ -316,6 +335,7 @@ impl<'a> Walk<'a> {
             what,
             upper: None,
             real: None,
+            layer: None,
             parent,
             end: 0,
             opaque: false,
@@ -398,14 +418,14 @@ impl<'a> Walk<'a> {
         self.enter(rel)?;
         let upper = self.open_upper(rel)?;
         let entries = sys::read_dir(upper.fd.as_fd()).map_err(self.upper_error(rel))?;
-        let real = target.open_dir_path(rel).map_err(self.real_error(rel))?;
+        let real = target.dir(rel, false).map_err(self.real_error(rel))?;
         if marks.opaque {
             self.unlisted(rel, &entries, index)?;
         }
         let length = rel.len();
         for entry in &entries {
             push_name(rel, &entry.name);
-            self.entry(rel, upper.fd.as_fd(), real.as_fd(), &entry.name, marks)?;
+            self.entry(rel, upper.fd.as_fd(), &real, &entry.name, marks)?;
             rel.truncate(length);
         }
         self.depth -= 1;
@@ -417,12 +437,12 @@ impl<'a> Walk<'a> {
         &mut self,
         rel: &mut Vec<u8>,
         upper_dir: BorrowedFd<'_>,
-        real_dir: BorrowedFd<'_>,
+        real_dir: &Dir,
         name: &CStr,
         parent: &Marks,
     ) -> Result<(), NetError> {
         let upper = sys::stat(upper_dir, name).map_err(self.upper_error(rel))?;
-        let real = match absent_is_none(sys::stat(real_dir, name)) {
+        let found = match real_dir.stat(name) {
             // The real directory is locked, if only for its owner: what lies in it is not to be compared.
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
                 // One that was only copied up is no effect, wherever it lies.
@@ -446,8 +466,8 @@ impl<'a> Walk<'a> {
         };
         let hidden = self.hidden.iter().any(|h| h == rel);
         if layer::is_whiteout(upper_dir, name, &upper, parent).map_err(self.upper_error(rel))? {
-            return match real {
-                Some(real) if !hidden => self.deleted(rel, real, None).map(drop),
+            return match found {
+                Some((seen, _)) if !hidden => self.deleted(rel, seen, None).map(drop),
                 _ => Ok(()),
             };
         }
@@ -457,16 +477,17 @@ impl<'a> Walk<'a> {
                 .read_marks(upper_dir, name, &upper)
                 .map_err(self.upper_error(rel))?;
         }
-        let mount = self.target.map(|target| target.node().mount);
-        if let Some(node) = real.filter(|node| Some(node.mount) != mount) {
-            return self.mounted(rel, upper, node);
-        }
-        let Some(real) = real else {
+        let Some((seen, real_dir)) = found else {
             return self.absent(rel, upper, marks);
         };
+        let real = seen.node;
+        if self.is_elsewhere(&seen) {
+            return self.mounted(rel, upper, real);
+        }
         let item = Item {
             upper: Some(upper),
             real: Some(real),
+            layer: seen.layer,
             opaque: marks.opaque,
             attributes: marks.attributes.clone(),
             origin: marks.origin.clone(),

@@ -3,10 +3,15 @@
 //! One rule keeps the real tree right: the lower sessions are applied first and taken back last. So an upper session is applied
 //! only when nothing of those it rests on is outstanding, and none of them is taken back while it is applied.
 
+use crate::commit::{is_effect, path_of};
+use crate::known::absolute;
+use crate::ledger::{Ledger, Stage};
 use crate::net::NetError;
 use crate::plan::PlanError;
 use crate::scan;
+use crate::step::Step;
 use effigy_journal::{RecordError, Session, SessionId, State};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// The sessions that `session` rests on, the topmost first. They lie beside it in the store.
@@ -42,11 +47,34 @@ pub fn outstanding(session: &Session) -> Result<Vec<Session>, NetError> {
     let mut found = Vec::new();
     for lower in lower(session)?.into_iter().rev() {
         // A session is applied over the real tree only.
-        if lower.record.state != State::Applied || scan::differs(&lower)? {
+        if lower.record.state != State::Applied || lacks(&lower)? {
             found.push(lower);
         }
     }
     Ok(found)
+}
+
+/// Whether the applies of a session have left some of its effects out. What they have put in place counts as being there,
+/// whatever sessions over it have made of it since.
+fn lacks(session: &Session) -> Result<bool, NetError> {
+    let mut placed = HashSet::new();
+    for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+        let Stage::Applied(_) = ledger.stage()? else {
+            continue;
+        };
+        let Some(plan) = ledger.plan()? else { continue };
+        for step in &plan.steps {
+            placed.extend(step.target().and_then(|loc| absolute(&plan, loc)));
+            if let Step::Put(put) = step {
+                placed.extend(absolute(&plan, &put.hold));
+            }
+        }
+    }
+    let scanned = scan::scan(session, true)?;
+    Ok(scanned.items.iter().any(|item| {
+        let path = path_of(session, item);
+        is_effect(item) && !path.ancestors().any(|path| placed.contains(path))
+    }))
 }
 
 /// Refuses to apply a session before those it rests on.

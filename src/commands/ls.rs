@@ -30,7 +30,7 @@ pub(crate) fn ls(args: &LsArgs, store: &Store) -> anyhow::Result<()> {
         }
     } else if !sessions.is_empty() {
         let now = Timestamp::now();
-        let rows: Vec<_> = sessions.iter().map(|s| row(s, now)).collect();
+        let rows: Vec<_> = sessions.iter().map(|s| row(s, &sessions, now)).collect();
         write_table(&mut out, HEADINGS, &rows)?;
     }
     out.flush()?;
@@ -55,7 +55,7 @@ const HEADINGS: [(&str, Align); 8] = [
     ("COMMAND", Align::Left),
 ];
 
-fn row(session: &Session, now: Timestamp) -> [String; 8] {
+fn row(session: &Session, all: &[Session], now: Timestamp) -> [String; 8] {
     let record = &session.record;
     let exit = match record.exit {
         Some(Exit::Code(code)) => code.to_string(),
@@ -71,7 +71,7 @@ fn row(session: &Session, now: Timestamp) -> [String; 8] {
             .effects
             .map_or_else(|| "-".to_owned(), |n| n.to_string()),
         size(occupied(session)),
-        state(session),
+        format!("{}{}", state(session), lower(session, all)),
         cut(&command_line(&record.argv), COMMAND_WIDTH),
     ]
 }
@@ -93,6 +93,22 @@ fn state(session: &Session) -> String {
     }
 }
 
+/// The sessions that it rests on, the topmost first.
+fn lower(session: &Session, all: &[Session]) -> String {
+    let ids = &session.record.lower;
+    if ids.is_empty() {
+        return String::new();
+    }
+    let labels: Vec<&str> = ids
+        .iter()
+        .map(|id| {
+            let found = all.iter().find(|other| other.record.id == *id);
+            found.map_or(id.as_str(), Session::label)
+        })
+        .collect();
+    format!(" on {}", labels.join(","))
+}
+
 /// A session as docs/JSON.md has it.
 #[derive(Serialize)]
 pub(crate) struct Object<'a> {
@@ -108,6 +124,7 @@ pub(crate) struct Object<'a> {
     size: u64,
     state: String,
     passed: Vec<json::Name<'a>>,
+    on: Vec<&'a str>,
     applies: Vec<Apply<'a>>,
 }
 
@@ -159,6 +176,7 @@ pub(crate) fn object(session: &Session) -> Object<'_> {
         size: occupied(session),
         state: session.status().to_string(),
         passed: record.passed.iter().map(json::Name::new).collect(),
+        on: record.lower.iter().map(|id| id.as_str()).collect(),
         applies: applies(session),
     }
 }

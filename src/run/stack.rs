@@ -1,15 +1,19 @@
 //! `run --on`: the earlier sessions that a run is laid over.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use effigy_journal::{Cover, Session, SessionId, State, Store};
+use effigy_journal::{Below, Cover, Session, SessionId, State, Store};
 use effigy_replay::recover;
-use effigy_semisolate::{Lower, LowerCover};
+use effigy_semisolate::{Lower, LowerCover, Plan};
 
 use crate::failure::Failure;
 use crate::store::find_to_read;
+
+/// For each mount point the directories of earlier sessions below its cover, and whether they hide the real one.
+pub(super) type Beneath = HashMap<PathBuf, (Vec<Below>, bool)>;
 
 /// The sessions that a run is laid over, the topmost first, locked so that nobody changes them while it runs.
 #[derive(Debug, Default)]
@@ -102,6 +106,27 @@ impl Stack {
                     .is_some_and(|cover| is_whiteout(session, cover, path))
             };
             session.record.hidden.iter().filter(hides)
+        })
+    }
+
+    /// What lies below each cover of a plan laid over these sessions, as a record has it.
+    pub(super) fn below(&self, plan: &Plan) -> Beneath {
+        let covers = plan.covers();
+        covers
+            .map(|(path, cover)| {
+                let layers = cover.below.layers.iter();
+                let below = layers.filter_map(|dir| self.named(dir)).collect();
+                (path.to_owned(), (below, cover.below.opaque))
+            })
+            .collect()
+    }
+
+    fn named(&self, dir: &Path) -> Option<Below> {
+        self.sessions.iter().find_map(|session| {
+            Some(Below {
+                session: session.record.id.clone(),
+                path: dir.strip_prefix(session.dir()).ok()?.to_owned(),
+            })
         })
     }
 

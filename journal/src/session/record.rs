@@ -225,6 +225,22 @@ pub struct Cover {
     /// The real directory was the root of a mount. `None` in records of the first effigy, which did not say.
     #[serde(default)]
     pub mounted: Option<bool>,
+    /// Directories of sessions this one rests on, between the layer and the real directory; the topmost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub below: Vec<Below>,
+    /// They hide the whole real directory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hides: bool,
+}
+
+/// A directory of an earlier session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Below {
+    /// The session.
+    pub session: SessionId,
+    /// The directory, relative to the session's.
+    #[serde(with = "bytes::path")]
+    pub path: PathBuf,
 }
 
 /// A mount that is read-only inside.
@@ -397,6 +413,10 @@ impl Record {
         if !is_plain(&self.cwd) || !self.covers.iter().all(|cover| is_plain(&cover.mount_point)) {
             return Err("a path in it is not absolute or has `..` in it");
         }
+        let mut below = self.covers.iter().flat_map(|cover| &cover.below);
+        if !below.all(|below| self.lower.contains(&below.session) && is_layer(&below.path)) {
+            return Err("a directory it rests on is none of an earlier session's");
+        }
         if !self
             .hidden
             .iter()
@@ -408,6 +428,11 @@ impl Record {
         }
         Ok(())
     }
+}
+
+/// A relative path into the layers, without `..` and NUL.
+fn is_layer(path: &Path) -> bool {
+    path.starts_with("layers") && is_plain(&Path::new("/").join(path))
 }
 
 /// An absolute path without `..` and NUL.

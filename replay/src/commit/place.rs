@@ -56,7 +56,7 @@ impl<'a> Parents<'a> {
     }
 
     pub(super) fn target(&self, cover: u32) -> Option<&'a Root> {
-        self.scanned.targets.get(cover as usize)?.as_ref()
+        self.scanned.target(cover)
     }
 
     /// The real directory of this path; `None` when there is none (a step will make it).
@@ -123,7 +123,7 @@ pub(super) fn check_space(
         let copies: [(Option<&Root>, u64); 2] = match step {
             Step::Put(put) => {
                 let root = match &put.hold {
-                    Loc::Target(n, _) => scanned.targets.get(*n as usize).and_then(Option::as_ref),
+                    Loc::Target(n, _) => scanned.target(*n),
                     Loc::Session(_) => Some(store),
                 };
                 let new = put
@@ -140,7 +140,7 @@ pub(super) fn check_space(
             }
             Step::Rewrite(rewrite) => {
                 let root = match &rewrite.target {
-                    Loc::Target(n, _) => scanned.targets.get(*n as usize).and_then(Option::as_ref),
+                    Loc::Target(n, _) => scanned.target(*n),
                     Loc::Session(_) => None,
                 };
                 [

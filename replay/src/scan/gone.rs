@@ -1,12 +1,10 @@
 //! What the real tree has and the session removed.
 
+use super::beneath::Seen;
 use super::{Item, Walk, What, push_name};
 use crate::conflict::Reason;
 use crate::net::NetError;
-use crate::node::Node;
-use crate::root::absent_is_none;
-use crate::sys::{self, Entry};
-use std::os::fd::AsFd as _;
+use crate::sys::Entry;
 
 impl Walk<'_> {
     /// The real names in a directory whose upper hides them.
@@ -19,12 +17,15 @@ impl Walk<'_> {
         let Some(target) = self.target else {
             return Ok(());
         };
-        let real = match target.open_dir(rel) {
+        let real = match target.dir(rel, true) {
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
                 let reason = Reason::Unreadable {
                     errno: libc::EACCES,
                 };
-                let node = target.find(rel).map_err(self.real_error(rel))?;
+                let node = match target.real() {
+                    Some(real) => real.find(rel).map_err(self.real_error(rel))?,
+                    None => None,
+                };
                 let item = self.item(rel, What::Blocked(reason), None);
                 self.push(Item { real: node, ..item });
                 return Ok(());
@@ -32,21 +33,17 @@ impl Walk<'_> {
             other => other.map_err(self.real_error(rel))?,
         };
         let length = rel.len();
-        for entry in sys::read_dir(real.as_fd()).map_err(self.real_error(rel))? {
-            if upper.binary_search_by(|u| u.name.cmp(&entry.name)).is_ok() {
+        for name in real.names().map_err(self.real_error(rel))? {
+            if upper.binary_search_by(|u| u.name.cmp(&name)).is_ok() {
                 continue;
             }
+            let found = real.stat(&name).map_err(self.real_error(rel))?;
+            let Some((seen, _)) = found else { continue };
             if let Some(index) = index {
-                self.items[index]
-                    .unlisted
-                    .push(entry.name.to_bytes().to_vec());
+                self.items[index].unlisted.push(name.to_bytes().to_vec());
             }
-            push_name(rel, &entry.name);
-            let node = absent_is_none(sys::stat(real.as_fd(), &entry.name))
-                .map_err(self.real_error(rel))?;
-            if let Some(node) = node {
-                self.deleted(rel, node, None)?;
-            }
+            push_name(rel, &name);
+            self.deleted(rel, seen, None)?;
             rel.truncate(length);
         }
         Ok(())
@@ -56,20 +53,20 @@ impl Walk<'_> {
     pub(super) fn deleted(
         &mut self,
         rel: &mut Vec<u8>,
-        real: Node,
+        seen: Seen,
         parent: Option<usize>,
     ) -> Result<usize, NetError> {
-        let mount = self.target.map(|target| target.node().mount);
-        let what = if Some(real.mount) == mount {
-            What::Deleted
-        } else {
+        let what = if self.is_elsewhere(&seen) {
             What::Blocked(Reason::MountInTheWay)
+        } else {
+            What::Deleted
         };
         let index = self.push(Item {
-            real: Some(real),
+            real: Some(seen.node),
+            layer: seen.layer,
             ..self.item(rel, what.clone(), parent)
         });
-        if real.is_dir() && what == What::Deleted {
+        if seen.node.is_dir() && what == What::Deleted {
             self.deleted_children(rel, index)?;
             self.close(index);
         }
@@ -85,7 +82,7 @@ impl Walk<'_> {
             return Ok(());
         };
         self.enter(rel)?;
-        let dir = match target.open_dir(rel) {
+        let dir = match target.dir(rel, true) {
             Ok(dir) => dir,
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
                 // What cannot be listed cannot be known to be what the session saw.
@@ -98,12 +95,11 @@ impl Walk<'_> {
             Err(e) => return Err(self.real_error(rel)(e)),
         };
         let length = rel.len();
-        for entry in sys::read_dir(dir.as_fd()).map_err(self.real_error(rel))? {
-            push_name(rel, &entry.name);
-            let node = absent_is_none(sys::stat(dir.as_fd(), &entry.name))
-                .map_err(self.real_error(rel))?;
-            if let Some(node) = node {
-                self.deleted(rel, node, Some(index))?;
+        for name in dir.names().map_err(self.real_error(rel))? {
+            push_name(rel, &name);
+            let found = dir.stat(&name).map_err(self.real_error(rel))?;
+            if let Some((seen, _)) = found {
+                self.deleted(rel, seen, Some(index))?;
             }
             rel.truncate(length);
         }

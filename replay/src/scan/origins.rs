@@ -140,10 +140,10 @@ fn inode(item: &Item) -> Option<(u32, u64)> {
 
 /// The file handle of what really stands at the item's path.
 pub(crate) fn file_handle(scanned: &Scanned, item: &Item) -> Option<(u8, Vec<u8>)> {
-    let target = scanned
-        .targets
+    let beneath = scanned
+        .beneath
         .get(usize::try_from(item.cover).ok()?)?
         .as_ref()?;
-    let spot = target.spot(&item.rel).ok()?;
+    let spot = beneath.root(item.layer)?.spot(&item.rel).ok()?;
     sys::file_handle(spot.dir(), &spot.leaf)
 }

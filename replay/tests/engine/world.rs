@@ -101,6 +101,8 @@ impl World {
             root,
             staged: false,
             mounted: None,
+            below: Vec::new(),
+            hides: false,
         }];
         session.record.cwd = self.tree.clone();
         session.record.released = Timestamp::now();

@@ -49,6 +49,8 @@ impl Recording {
             },
             staged: false,
             mounted: None,
+            below: Vec::new(),
+            hides: false,
         });
         session.record.traced = true;
         // What the script has made is not foreign.
