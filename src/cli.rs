@@ -70,6 +70,11 @@ pub(crate) enum Command {
     Undo(UndoArgs),
     /// Finish or roll back an apply that was interrupted
     Recover(RecoverArgs),
+    /// Write a session for other tools, or whole into one file
+    #[command(after_long_help = EXPORT_FORMATS)]
+    Export(ExportArgs),
+    /// Make a session of an archive that `effigy export` wrote
+    Import(ImportArgs),
     /// Delete sessions
     Discard(DiscardArgs),
     /// Delete old sessions by the limits given
@@ -92,6 +97,18 @@ as they are.
 Filters for events (--op, --pid, --by, --from, --until) choose the net effects that a chosen event is part of. What other \
 events are part of too is shown as it is at the end, and a note says so; commit refuses it, and replay applies just the \
 chosen events.";
+
+const EXPORT_FORMATS: &str = "\
+archive  the whole session in one file (gzip-compressed tar): record, journal, kept contents and layers. `effigy import` \
+makes a session of it, on this or another machine. What a commit moved is not in the layers any more: undo it first, or \
+commit with --keep.
+
+json     the events, one JSON object a line, as `effigy log --json`.
+
+chrome   processes and their effects on a time line, for chrome://tracing, ui.perfetto.dev and speedscope.
+
+With --redact, arguments of commands that look like secrets (passwords, tokens, credentials in URLs) are left out. It is a \
+guess: contents of files and names are not looked at.";
 
 const NET_FILTERS: &str = "\
 Filters for events (--op, --pid, --by, --from, --until) choose the net effects that a chosen event is part of. What other \
@@ -391,6 +408,50 @@ pub(crate) struct ReplayArgs {
 
     #[command(flatten)]
     pub(crate) devices: DevicesArg,
+}
+
+/// A form for other tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// The whole session in one file
+    Archive,
+    /// The events, one JSON object a line
+    Json,
+    /// Processes and effects on a time line
+    Chrome,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    /// The form
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub(crate) format: ExportFormat,
+
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Leave out arguments of commands that look like secrets
+    #[arg(long)]
+    pub(crate) redact: bool,
+
+    #[command(flatten)]
+    pub(crate) filters: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The archive; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// Name the session so, instead of as it was named
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
 }
 
 #[derive(Debug, Args)]

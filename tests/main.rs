@@ -9,6 +9,7 @@
 mod harness;
 mod trees;
 
+mod archive;
 mod confinement;
 mod conflicts;
 mod effects;

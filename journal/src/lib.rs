@@ -22,12 +22,14 @@
 #![warn(missing_docs)]
 #![warn(clippy::exit, clippy::print_stdout, clippy::print_stderr)]
 
+pub mod archive;
 pub mod bytes;
 pub mod codec;
 pub mod event;
 mod paths;
 mod processes;
 pub mod reader;
+pub mod redact;
 pub mod session;
 pub mod store;
 mod sys;

@@ -22,7 +22,7 @@ pub use record::{
 const RESERVE: usize = 32 << 10;
 
 /// The largest `session.json` that is read.
-const MAX_RECORD: u64 = 4 << 20;
+pub(crate) const MAX_RECORD: u64 = 4 << 20;
 
 /// Why a session's record could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +80,32 @@ pub enum LockError {
     },
 }
 
+impl Record {
+    /// The record in the text of a `session.json`, checked; `path` says in errors where the text is from.
+    pub(crate) fn of_text(text: &[u8], path: &Path) -> Result<Self, RecordError> {
+        let damaged = |reason: String| RecordError::Damaged {
+            path: path.to_owned(),
+            reason,
+        };
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let format: Format = serde_json::from_slice(text).map_err(|e| damaged(e.to_string()))?;
+        if format.format > FORMAT {
+            return Err(RecordError::TooNew {
+                path: path.to_owned(),
+                found: format.format,
+            });
+        }
+        let record: Self = serde_json::from_slice(text).map_err(|e| damaged(e.to_string()))?;
+        record
+            .check(&record.id)
+            .map_err(|reason| damaged(reason.to_owned()))?;
+        Ok(record)
+    }
+}
+
 /// A session on disk, and perhaps its lock, which ends with this value (and with every process forked meanwhile).
 #[derive(Debug)]
 pub struct Session {
@@ -122,18 +148,7 @@ impl Session {
         };
         let text = sys::read_regular(&path, MAX_RECORD).map_err(io)?;
         let text = text.ok_or_else(|| damaged("it is no regular file of at most 4 MiB"))?;
-        #[derive(Deserialize)]
-        struct Format {
-            format: u32,
-        }
-        let format: Format = serde_json::from_slice(&text).map_err(|e| damaged(&e.to_string()))?;
-        if format.format > FORMAT {
-            return Err(RecordError::TooNew {
-                path,
-                found: format.format,
-            });
-        }
-        let record: Record = serde_json::from_slice(&text).map_err(|e| damaged(&e.to_string()))?;
+        let record = Record::of_text(&text, &path)?;
         record.check(&id).map_err(damaged)?;
         Ok(Self::new(dir.to_owned(), record))
     }
@@ -352,6 +367,12 @@ impl Session {
         self.lock = Some(file);
         self.exclusive = exclusive;
         Ok(())
+    }
+
+    /// Takes over the lock of a session that has become this one by a rename.
+    pub(crate) fn take_lock_of(&mut self, other: &mut Self) {
+        self.lock = other.lock.take();
+        self.exclusive = other.exclusive;
     }
 
     /// Gives the lock up.

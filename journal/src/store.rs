@@ -6,6 +6,7 @@
 //! <store>/trash/          what is being discarded; may be removed at any time
 //! ```
 
+use crate::archive::{ImportError, UNPACKING};
 use crate::session::{Record, RecordError, Session, SessionId, Timestamp, is_valid_name};
 use crate::sys;
 use std::ffi::CString;
@@ -131,27 +132,7 @@ impl Store {
             path: self.dir.join("lock"),
             source,
         })?;
-        if let Some(name) = name {
-            if !is_valid_name(name) {
-                return Err(CreateError::BadName {
-                    name: name.to_owned(),
-                });
-            }
-            let listing = self.list().map_err(|e| CreateError::Io {
-                path: e.path,
-                source: e.source,
-            })?;
-            if let Some(other) = listing
-                .sessions
-                .iter()
-                .find(|s| s.record.name.as_deref() == Some(name))
-            {
-                return Err(CreateError::NameTaken {
-                    name: name.to_owned(),
-                    id: other.record.id.clone(),
-                });
-            }
-        }
+        self.check_name(name)?;
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| CreateError::Io { path, source }
@@ -177,6 +158,86 @@ impl Store {
         session.save_soon()?;
         drop(guard);
         Ok(session)
+    }
+
+    /// Whether a new session can have this name. To be asked under the store's lock.
+    fn check_name(&self, name: Option<&str>) -> Result<(), CreateError> {
+        if let Some(name) = name {
+            if !is_valid_name(name) {
+                return Err(CreateError::BadName {
+                    name: name.to_owned(),
+                });
+            }
+            let listing = self.list().map_err(|e| CreateError::Io {
+                path: e.path,
+                source: e.source,
+            })?;
+            if let Some(other) = listing
+                .sessions
+                .iter()
+                .find(|s| s.record.name.as_deref() == Some(name))
+            {
+                return Err(CreateError::NameTaken {
+                    name: name.to_owned(),
+                    id: other.record.id.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a directory for a session that is to be unpacked, locked and not listed.
+    pub(crate) fn draft(&self, name: &str) -> Result<Session, CreateError> {
+        let dir = self.sessions().join(name);
+        let io = |source| CreateError::Io {
+            path: dir.clone(),
+            source,
+        };
+        let id = SessionId::random().map_err(io)?;
+        let _guard = self.guard().map_err(io)?;
+        let mut builder = fs::DirBuilder::new();
+        builder.mode(0o700);
+        builder.create(&dir).map_err(io)?;
+        let mut session = Session::new(dir.clone(), Record::new(id, None));
+        session.lock_exclusive()?;
+        for below in ["layers", "versions", "apply"] {
+            builder.create(dir.join(below)).map_err(io)?;
+        }
+        Ok(session)
+    }
+
+    /// Removes a draft.
+    pub(crate) fn remove_draft(&self, name: &str) -> io::Result<()> {
+        let sessions = File::open(self.sessions())?;
+        sys::remove_tree(sessions.as_fd(), &CString::new(name)?)
+    }
+
+    /// Lists a draft as the session of this record: under its id, or another one when that is taken. Gives its directory.
+    pub(crate) fn settle(
+        &self,
+        draft: &mut Session,
+        mut record: Record,
+    ) -> Result<PathBuf, ImportError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| CreateError::Io { path, source }
+        };
+        let _guard = self.guard().map_err(io(&self.dir))?;
+        self.check_name(record.name.as_deref())?;
+        for lower in &record.lower {
+            if !self.sessions().join(lower.as_str()).exists() {
+                let lower = lower.clone();
+                return Err(ImportError::NoLower { lower });
+            }
+        }
+        while fs::symlink_metadata(self.sessions().join(record.id.as_str())).is_ok() {
+            record.id = SessionId::random().map_err(io(&self.dir))?;
+        }
+        let dir = self.sessions().join(record.id.as_str());
+        draft.record = record;
+        draft.save()?;
+        fs::rename(draft.dir(), &dir).map_err(io(&dir))?;
+        Ok(dir)
     }
 
     /// Finds a session by name, id or unique prefix of its id; without any, the newest. It is not locked.
@@ -411,7 +472,12 @@ impl Store {
         let sessions = self.sessions();
         for entry in fs::read_dir(&sessions).map_err(error(&sessions))? {
             let entry = entry.map_err(error(&sessions))?;
-            let Some(id) = entry.file_name().to_str().and_then(SessionId::parse) else {
+            let name = entry.file_name();
+            if name.as_bytes().starts_with(UNPACKING.as_bytes()) {
+                swept +=
+                    usize::from(self.is_abandoned(&entry.path()) && self.remove_draft_of(&name));
+            }
+            let Some(id) = name.to_str().and_then(SessionId::parse) else {
                 continue;
             };
             let record = entry.path().join("session.json");
@@ -422,6 +488,21 @@ impl Store {
         }
         drop(guard);
         Ok(swept)
+    }
+
+    /// Whether nobody unpacks into this draft any more.
+    fn is_abandoned(&self, dir: &Path) -> bool {
+        let id = SessionId::random();
+        id.is_ok_and(|id| {
+            Session::new(dir.to_owned(), Record::new(id, None))
+                .lock_exclusive()
+                .is_ok()
+        })
+    }
+
+    fn remove_draft_of(&self, name: &std::ffi::OsStr) -> bool {
+        name.to_str()
+            .is_some_and(|name| self.remove_draft(name).is_ok())
     }
 
     /// Holds the store's lock until the file is dropped.

@@ -107,6 +107,11 @@ pub(crate) fn read_regular(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 
+/// Brings everything on the filesystem of a directory to disk.
+pub(crate) fn sync_filesystem(dir: &Path) -> io::Result<()> {
+    Ok(nix::unistd::syncfs(fs::File::open(dir)?)?)
+}
+
 /// What a filesystem says about itself.
 pub(crate) struct Filesystem {
     /// Its magic number.

@@ -26,6 +26,37 @@ pub fn applies(session: &Session) -> Result<Vec<(u32, bool)>, NetError> {
     ledgers.iter().map(standing).collect()
 }
 
+/// Whether an apply in place has moved contents out of the session's layers: they are then no longer whole.
+///
+/// # Errors
+/// When a ledger cannot be read.
+pub fn has_moved(session: &Session) -> Result<bool, NetError> {
+    for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
+        if !matches!(
+            ledger.stage()?,
+            Stage::Applied(_) | Stage::Applying | Stage::Undoing(_)
+        ) {
+            continue;
+        }
+        let steps = ledger.plan()?.map(|plan| plan.steps).unwrap_or_default();
+        let moves = |step: &Step| match step {
+            Step::Put(put) => {
+                let moved = put
+                    .new
+                    .as_ref()
+                    .is_some_and(|new| new.source == Source::Move);
+                moved && matches!(put.hold, Loc::Session(_))
+            }
+            Step::Strip { .. } | Step::Unwhiteout { .. } => true,
+            _ => false,
+        };
+        if steps.iter().any(moves) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The effects that the applies in place (not those undone) have put there, sorted by path.
 ///
 /// What lies in a directory that was moved as a whole is read where it now is: what somebody else has added there since

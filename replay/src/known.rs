@@ -2,10 +2,10 @@
 
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
-use crate::node::Node;
+use crate::node::{FileType, Node};
 use crate::stack;
 use crate::step::{Loc, Put, Source, Step};
-use effigy_journal::{Session, Stat, Timestamp};
+use effigy_journal::{Kind, Session, Stat, Timestamp};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,6 +21,8 @@ pub(crate) struct Known {
     inodes: HashMap<((u32, u32), u64), Timestamp>,
     /// Directories that were copied back as a whole.
     trees: HashMap<PathBuf, Timestamp>,
+    /// The session was imported: identities and change times of what it met are perhaps another machine's.
+    imported: bool,
 }
 
 impl Known {
@@ -28,7 +30,13 @@ impl Known {
     ///
     /// What the sessions that it rests on have put in place is what it saw, too.
     pub(crate) fn of(session: &Session) -> Result<Self, NetError> {
-        let mut known = Self::since(session, session.record.released, 0)?;
+        // Of an imported session everything counts as changed that does not look as it was met.
+        let base = match session.record.imported {
+            true => Timestamp(i64::MIN),
+            false => session.record.released,
+        };
+        let mut known = Self::since(session, base, 0)?;
+        known.imported = session.record.imported;
         // Without one of them the session is not applied; onto another tree it is, and nothing there is known.
         for lower in stack::lower(session).unwrap_or_default() {
             known.applies(&lower, 0)?;
@@ -166,6 +174,27 @@ impl Known {
         Timestamp::from(node.ctime) > own.map_or(self.base, |time| time.max(self.base))
     }
 
+    /// Whether a real file is as the command met it. Of a directory, entries may have changed.
+    pub(crate) fn looks_as_seen(&self, seen: &Stat, node: &Node) -> bool {
+        if self.imported {
+            return match node.kind {
+                FileType::Directory => seen.kind == Kind::Directory,
+                FileType::Symlink => seen.kind == Kind::Symlink && seen.size == node.size,
+                FileType::Regular => {
+                    let time = seen.mtime == Timestamp::from(node.mtime);
+                    seen.kind == Kind::File && time && seen.size == node.size
+                }
+                _ => false,
+            };
+        }
+        if node.is_dir() {
+            return (seen.mode, seen.uid, seen.gid) == (node.mode, node.uid, node.gid);
+        }
+        let times =
+            seen.mtime == Timestamp::from(node.mtime) && seen.ctime == Timestamp::from(node.ctime);
+        times && seen.size == node.size
+    }
+
     /// Whether any apply of the session has touched it last.
     pub(crate) fn is_own(&self, path: &Path, node: &Node) -> bool {
         self.changed(path, node)
@@ -252,14 +281,4 @@ pub(crate) fn absolute(plan: &PlanFile, loc: &Loc) -> Option<PathBuf> {
         }
         Loc::Session(_) => None,
     }
-}
-
-/// Whether a real file is as the command met it. Of a directory, entries may have changed.
-pub(crate) fn looks_as_seen(seen: &Stat, node: &Node) -> bool {
-    if node.is_dir() {
-        return (seen.mode, seen.uid, seen.gid) == (node.mode, node.uid, node.gid);
-    }
-    let times =
-        seen.mtime == Timestamp::from(node.mtime) && seen.ctime == Timestamp::from(node.ctime);
-    times && seen.size == node.size
 }

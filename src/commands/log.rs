@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use effigy_journal::{Entry, Note, Reader, Session, Store, Tail};
+use effigy_journal::redact::{redact, redact_text};
+use effigy_journal::{Entry, Note, Op, Reader, Session, Store, Tail};
 
 use crate::cli::{FilterArgs, LogArgs};
 use crate::event::Names;
@@ -57,6 +58,29 @@ pub(crate) fn write_whole(
     Ok(log.write_footer(out)?)
 }
 
+/// Writes the chosen events as JSON, without secrets in arguments when `redacted`.
+pub(crate) fn write_json(
+    session: &Session,
+    filters: &FilterArgs,
+    redacted: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let filter = Filter::new(session, filters, false)?;
+    let mut log = Log::open(session, filter, Form::Json)?;
+    log.redacted = redacted;
+    log.write_available(out)?;
+    log.filter.check_matched()
+}
+
+/// Leaves secrets out of what an operation tells.
+pub(crate) fn leave_out(op: &mut Op) {
+    match op {
+        Op::Exec { argv, .. } => redact(argv),
+        Op::Mark { text } => redact_text(text),
+        _ => 0,
+    };
+}
+
 #[derive(Clone, Copy)]
 enum Form {
     Json,
@@ -71,6 +95,7 @@ struct Log<'a> {
     passed: &'a [PathBuf],
     totals: Totals,
     unexplained: u64,
+    redacted: bool,
 }
 
 impl<'a> Log<'a> {
@@ -83,6 +108,7 @@ impl<'a> Log<'a> {
             passed: &session.record.passed,
             totals: Totals::default(),
             unexplained: 0,
+            redacted: false,
         })
     }
 
@@ -90,7 +116,10 @@ impl<'a> Log<'a> {
     fn write_available(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         while let Some(entry) = self.reader.next_entry().cannot()? {
             match entry {
-                Entry::Event(event) => {
+                Entry::Event(mut event) => {
+                    if self.redacted {
+                        leave_out(&mut event.op);
+                    }
                     if self.filter.is_past(&event) && !matches!(self.form, Form::Text(_)) {
                         return Ok(());
                     }

@@ -329,6 +329,9 @@ pub struct Record {
     /// How often something was applied: `apply/<k>` is the k-th, from 1.
     #[serde(default)]
     pub applies: u32,
+    /// It came out of an archive: what it met was perhaps on another machine.
+    #[serde(default)]
+    pub imported: bool,
     /// What each apply was asked for, in order.
     #[serde(default)]
     pub asked: Vec<Asked>,
@@ -372,6 +375,7 @@ impl Record {
             traced: false,
             killed_survivors: 0,
             applies: 0,
+            imported: false,
             asked: Vec::new(),
             lower: Vec::new(),
             effects: None,

@@ -1,7 +1,7 @@
 //! Which items are applied: the selection, less what is in conflict.
 
 use crate::conflict::{Advice, Conflict, Reason};
-use crate::known::{Known, looks_as_seen};
+use crate::known::Known;
 use crate::options::{OnConflict, Options};
 use crate::plan::{Note, PlanError};
 use crate::recollect::Recollection;
@@ -146,7 +146,7 @@ fn conflict(
             let foreign = known.is_foreign(&path, real)
                 && !memory
                     .seen(&path)
-                    .is_some_and(|stat| looks_as_seen(stat, real));
+                    .is_some_and(|stat| known.looks_as_seen(stat, real));
             foreign.then(|| foreign_reason(item, what))
         }
         (_, None) => None,

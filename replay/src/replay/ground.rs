@@ -1,7 +1,7 @@
 //! The tree that is replayed onto: where paths lie in it, what stands there, and what may be done there.
 
 use crate::conflict::Reason;
-use crate::known::{Known, looks_as_seen};
+use crate::known::Known;
 use crate::net::NetError;
 use crate::node::Node;
 use crate::options::Options;
@@ -153,7 +153,7 @@ impl Ground {
             return false;
         }
         // Later than the start of the command, but before it met the file; or a directory of which only entries changed.
-        !before.is_some_and(|stat| looks_as_seen(stat, node))
+        !before.is_some_and(|stat| self.known.looks_as_seen(stat, node))
     }
 
     /// Whether the session itself has put there what stands at a path.

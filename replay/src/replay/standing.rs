@@ -31,6 +31,9 @@ impl Standing {
                 continue;
             }
             let Some(plan) = ledger.plan()? else { continue };
+            if !is_of_real_tree(session, &plan) {
+                continue;
+            }
             for step in &plan.steps {
                 let Step::Put(put) = step else { continue };
                 let target = key(&plan, &put.target);
@@ -110,6 +113,17 @@ impl Standing {
     pub(super) fn has_placed(&self, path: &Path) -> bool {
         !self.placed.is_empty() && path.ancestors().any(|p| self.placed.contains(p))
     }
+}
+
+/// Whether a plan changes the tree that was recorded, not another one (`--root`).
+fn is_of_real_tree(session: &Session, plan: &PlanFile) -> bool {
+    let is_cover = |target: &Vec<u8>| {
+        let covers = &session.record.covers;
+        covers
+            .iter()
+            .any(|cover| cover.mount_point.as_os_str().as_bytes() == target)
+    };
+    plan.targets.iter().all(is_cover)
 }
 
 /// The path of a place; what waits in the session has one that no tree has.
