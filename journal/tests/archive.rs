@@ -42,6 +42,9 @@ fn session(store: &Store) -> Session {
             gid: nix::unistd::getegid().as_raw(),
         },
         staged: false,
+        mounted: Some(true),
+        below: Vec::new(),
+        hides: false,
     }];
     session.record.state = State::Recorded;
     session.save().unwrap();
