@@ -81,7 +81,7 @@ fn spread(name: &str, i: u64) -> String {
 
 /// A tree like that of a program's source: directories two deep, files of 200 bytes to 8 KiB of text.
 fn tree(root: &Path, dirs: u64, files: u64, seed: u64) -> io::Result<()> {
-    let mut numbers = Numbers(seed | 1);
+    let mut numbers = Numbers(2 * seed + 1);
     fs::create_dir(root)?;
     let dir = |i: u64| {
         if i % 8 == 0 {

@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -96,7 +97,7 @@ impl<'a> Engine<'a> {
                 .iter()
                 .any(|s| matches!(s.target(), Some(Loc::Target(n, _)) if *n as usize == index));
             targets.push(if used {
-                Some(Root::open(path).map_err(failed(path))?)
+                Some(Root::open(path).map_err(failed(path))?.remembering())
             } else {
                 None
             });
@@ -252,7 +253,7 @@ impl<'a> Engine<'a> {
             }
             self.report(Phase::Preparing, index + 1);
         }
-        let noted = self.ledger.note_inodes("staged", &self.staged);
+        let noted = self.ledger.note_inodes("staged", &self.staged, false);
         noted.map_err(self.failed(
             "write the ledger in",
             &Loc::Session(self.ledger.rel("staged")),
@@ -264,7 +265,7 @@ impl<'a> Engine<'a> {
     /// Takes every step forward.
     pub(crate) fn forward(&mut self) -> Result<(), Fail> {
         let plan = self.plan;
-        self.session.forget();
+        self.forget_all();
         for (index, step) in plan.steps.iter().enumerate() {
             if !self.skip[index] {
                 match step {
@@ -294,6 +295,7 @@ impl<'a> Engine<'a> {
     /// Takes back the attributes that were set last: they may have locked directories that are now to be looked into.
     pub(crate) fn open_back(&mut self) -> Result<(), Fail> {
         let plan = self.plan;
+        self.forget_all();
         for (index, step) in plan.steps.iter().enumerate().rev() {
             let Step::Meta(meta) = step else { break };
             if !self.skip[index] {
@@ -327,7 +329,7 @@ impl<'a> Engine<'a> {
             self.report(Phase::Preparing, index + 1);
         }
         if any {
-            let noted = self.ledger.note_inodes("restaged", &self.restaged);
+            let noted = self.ledger.note_inodes("restaged", &self.restaged, false);
             noted.map_err(self.failed(
                 "write the ledger in",
                 &Loc::Session(self.ledger.rel("restaged")),
@@ -341,7 +343,7 @@ impl<'a> Engine<'a> {
     /// Takes every step back, the last first. What somebody else has changed is left alone and returned.
     pub(crate) fn back(&mut self) -> Result<Vec<PathBuf>, Fail> {
         let plan = self.plan;
-        self.session.forget();
+        self.forget_all();
         let mut left = Vec::new();
         for (done, (index, step)) in plan.steps.iter().enumerate().rev().enumerate() {
             if !self.skip[index] {
@@ -362,21 +364,26 @@ impl<'a> Engine<'a> {
         Ok(left)
     }
 
-    /// A directory was moved: what is known of the parents in the session may no longer be so.
+    /// A directory was moved: what is known of parents may no longer be so.
     fn forget(&self, step: &Step) {
         let moved = |put: &crate::step::Put| {
             let new = put.new.as_ref().map(|new| new.node);
             [put.old, new].iter().flatten().any(Node::is_dir)
         };
         if matches!(step, Step::Put(put) if moved(put)) {
-            self.session.forget();
+            self.forget_all();
         }
+    }
+
+    fn forget_all(&self) {
+        self.session.forget();
+        self.targets.iter().flatten().for_each(Root::forget);
     }
 
     /// Removes the temporary names. `back`: those that taking back has left.
     pub(crate) fn finish(&mut self, back: bool) -> Result<(), Fail> {
         let plan = self.plan;
-        self.session.forget();
+        self.forget_all();
         if plan
             .steps
             .iter()
@@ -418,10 +425,17 @@ impl<'a> Engine<'a> {
     /// Brings the filesystems of the session and, where copies were made or files written there, of the targets to disk.
     pub(crate) fn sync(&mut self, session: bool) -> Result<(), Fail> {
         self.report(Phase::Syncing, 0);
-        let mut roots: Vec<&Root> = Vec::new();
+        let mut roots = self.written()?;
         if session {
+            roots.retain(|root| root.node().dev != self.session.node().dev);
             roots.push(&self.session);
         }
+        roots.into_iter().try_for_each(to_disk)
+    }
+
+    /// The targets with copies or files that were written to, one for each filesystem.
+    fn written(&self) -> Result<Vec<&Root>, Fail> {
+        let mut roots: Vec<&Root> = Vec::new();
         for step in &self.plan.steps {
             let copies = match step {
                 Step::Put(put) => put.copied,
@@ -435,35 +449,36 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        for root in roots {
-            // syncfs needs a descriptor that is really open.
-            let synced = root
-                .open_dir(b"")
-                .and_then(|dir| sys::sync_filesystem(std::os::fd::AsFd::as_fd(&dir)));
-            match synced {
-                // A root that may be passed but not read (mode 0711) cannot be opened for this; the kernel flushes in its own time.
-                Err(e) if e.raw_os_error() != Some(libc::EACCES) => {
-                    return Err(Fail::Io {
-                        action: "bring to disk",
-                        path: root.path().to_owned(),
-                        source: e,
-                    });
-                }
-                _ => {}
-            }
+        Ok(roots)
+    }
+
+    /// Brings all to disk and sets the mark that says so. What is stamped on return is later than the mark.
+    ///
+    /// Other filesystems come first. That of the session, where the names of a plan that moves things have changed too,
+    /// takes names and mark together. The mark is never brought to disk by itself: a filesystem that can put one file
+    /// ahead of others (btrfs) would have it there without the names.
+    pub(crate) fn settle(&mut self, name: &str) -> Result<(), Fail> {
+        // What is changed while the disk is waited for is not ours, so the time is taken before.
+        let until = Timestamp::now();
+        self.report(Phase::Syncing, 0);
+        let mut roots = self.written()?;
+        roots.retain(|root| root.node().dev != self.session.node().dev);
+        roots.into_iter().try_for_each(to_disk)?;
+        let loc = Loc::Session(self.ledger.rel(name));
+        let marked = self.ledger.mark_soon(name, until);
+        marked.map_err(self.failed("write the ledger in", &loc))?;
+        if let Err(fail) = to_disk(&self.session) {
+            // It is not known to be there: what was done is to be looked at again.
+            let _ = self.ledger.unmark(name);
+            return Err(fail);
         }
-        Ok(())
+        self.ledger.wait_beyond(name, until);
+        self.changed()
     }
 
     /// Sets a mark with the present time.
     pub(crate) fn mark(&mut self, name: &str) -> Result<(), Fail> {
-        self.mark_at(name, Timestamp::now())
-    }
-
-    /// Sets a mark with a time that no stamp given so far is later than. (Stamps come from the coarse clock or, since
-    /// Linux 6.13, at times from the precise one.)
-    pub(crate) fn mark_at(&mut self, name: &str, time: Timestamp) -> Result<(), Fail> {
-        let marked = self.ledger.mark(name, time);
+        let marked = self.ledger.mark(name, Timestamp::now());
         marked.map_err(self.failed("write the ledger in", &Loc::Session(self.ledger.rel(name))))?;
         self.changed()
     }
@@ -506,6 +521,23 @@ pub(crate) fn to_copy(plan: &PlanFile) -> u64 {
         _ => 0,
     });
     bytes.sum()
+}
+
+/// Brings the filesystem of a tree to disk.
+fn to_disk(root: &Root) -> Result<(), Fail> {
+    // syncfs needs a descriptor that is really open.
+    let synced = root
+        .open_dir(b"")
+        .and_then(|dir| sys::sync_filesystem(dir.as_fd()));
+    match synced {
+        // A root that may be passed but not read (mode 0711) cannot be opened for this; the kernel flushes in its own time.
+        Err(e) if e.raw_os_error() != Some(libc::EACCES) => Err(Fail::Io {
+            action: "bring to disk",
+            path: root.path().to_owned(),
+            source: e,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// A second handle of the same directory, so that progress can be told while it is in use.

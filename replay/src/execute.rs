@@ -4,10 +4,8 @@ use crate::engine::{ApplyError, Engine, Fail, Left};
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::options::{Applied, Progress};
-use crate::sys;
-use effigy_journal::{Session, State, Timestamp};
+use effigy_journal::{Session, State};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Applies a fresh plan as the apply of this number.
 pub(crate) fn apply(
@@ -48,17 +46,11 @@ pub(crate) fn apply(
     if let Err(fail) = outcome {
         return Err(rolled_back(&mut engine, fail));
     }
-    // What is changed while the disk is waited for is not ours, so the time is taken before. The mark comes after: on a
-    // filesystem that brings single files to disk ahead of others (btrfs) it could else be there without the renames.
-    let until = Timestamp::now();
-    let marked = engine
-        .sync(true)
-        .and_then(|()| engine.mark_at("done", until));
+    let marked = engine.settle("done");
     marked.map_err(|fail| ApplyError::new(fail, Left::Interrupted))?;
     session.record.applies = number;
     session.record.state = State::Applied;
     session.save_soon()?;
-    wait_beyond(until);
     Ok(Applied {
         apply: number,
         steps: plan.steps.len() as u64,
@@ -85,14 +77,11 @@ pub(crate) fn take_back(engine: &mut Engine<'_>) -> Result<Vec<PathBuf>, Fail> {
     engine.prepare_back()?;
     let left = engine.back()?;
     engine.finish(true)?;
-    let until = Timestamp::now();
-    engine.sync(true)?;
-    engine.mark_at("undone", until)?;
+    engine.settle("undone")?;
     if engine.is_unswitched() {
         // Nothing was moved there yet: copies only, perhaps of a disk that they have filled.
         let _ = std::fs::remove_dir_all(engine.ledger.dir.join("before"));
     }
-    wait_beyond(until);
     Ok(left)
 }
 
@@ -111,7 +100,12 @@ pub(crate) fn undo(
     let ledger = Ledger::new(session, number);
     let unchanged = |fail| ApplyError::new(fail, Left::Unchanged);
     let skipped: Vec<u64> = skip.iter().map(|&skip| u64::from(skip)).collect();
-    let noted = ledger.note_inodes("skip", &skipped);
+    let noted = if skip.contains(&true) {
+        ledger.note_inodes("skip", &skipped, true)
+    } else {
+        // Of an undo that was refused.
+        ledger.unmark("skip")
+    };
     noted.map_err(|source| {
         unchanged(Fail::Io {
             action: "write the ledger in",
@@ -184,15 +178,4 @@ pub(crate) fn settle_record(session: &mut Session) -> Result<(), ApplyError> {
         session.save()?;
     }
     Ok(())
-}
-
-/// Waits until the clock that stamps files has passed the mark: what is stamped from then on is later than it.
-fn wait_beyond(marked: Timestamp) {
-    // The tick is 10 ms at most; a clock that stands still must not hold anybody up.
-    for _ in 0..100 {
-        if Timestamp::from(sys::coarse_now()) > marked {
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }

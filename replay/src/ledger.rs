@@ -12,13 +12,19 @@
 //! A mark holds the time until which the changes of real files are effigy's own. A mark that is not whole does not count.
 
 use crate::net::NetError;
-use crate::step::{Loc, Step};
+use crate::step::{Loc, Make, Step};
+use crate::sys;
 use effigy_journal::{Session, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The format of plan files this effigy writes and reads.
 const FORMAT: u32 = 1;
@@ -99,7 +105,8 @@ impl Ledger {
         format!("apply/{}/{name}", self.number).into_bytes()
     }
 
-    /// Makes the directory and writes the plan, whole or not at all. It reaches the disk with the next sync.
+    /// Makes the directory and writes the plan, whole or not at all. It reaches the disk with the sync before the first
+    /// name is changed; earlier where something is done before that sync that only the plan can take back.
     pub(crate) fn create(&self, plan: &PlanFile) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder
@@ -108,12 +115,15 @@ impl Ledger {
             .create(self.dir.join("before"))?;
         let config = bincode::config::standard();
         let bytes = bincode::serde::encode_to_vec(plan, config).map_err(io::Error::other)?;
-        self.write("plan", &bytes)?;
-        if plan
-            .steps
-            .iter()
-            .any(|step| matches!(step, Step::Put(put) if put.copied))
-        {
+        self.make_shelves(plan)?;
+        let early = |step: &Step| match step {
+            Step::Put(put) => put.copied,
+            Step::Meta(meta) => meta.aid,
+            _ => false,
+        };
+        let early = plan.steps.iter().any(early);
+        self.write("plan", &bytes, early)?;
+        if early {
             // Temporary names in the real tree must not outlive the plan that tells of them.
             let above = self.dir.parent().and_then(Path::parent);
             for dir in [Some(self.dir.as_path()), self.dir.parent(), above]
@@ -126,7 +136,47 @@ impl Ledger {
         Ok(())
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    /// Makes the directories of [`archive`].
+    fn make_shelves(&self, plan: &PlanFile) -> io::Result<()> {
+        let before = self.rel("before/");
+        let mut made = HashSet::new();
+        let mut make = |rel: &[u8]| {
+            let shelf = rel
+                .strip_prefix(before.as_slice())
+                .filter(|rest| rest.starts_with(b"shelf"))
+                .and_then(|rest| rest.iter().position(|&b| b == b'/').map(|cut| &rest[..cut]));
+            match shelf {
+                Some(shelf) if made.insert(shelf.to_vec()) => {
+                    let shelf = self.dir.join("before").join(OsStr::from_bytes(shelf));
+                    fs::DirBuilder::new().mode(0o700).create(shelf)
+                }
+                _ => Ok(()),
+            }
+        };
+        for step in &plan.steps {
+            match step {
+                Step::Put(put) => {
+                    for loc in [Some(&put.hold), put.archive.as_ref()]
+                        .into_iter()
+                        .flatten()
+                    {
+                        if let Loc::Session(rel) = loc {
+                            make(rel)?;
+                        }
+                    }
+                }
+                Step::Rewrite(rewrite) => make(&rewrite.archive)?,
+                Step::Make(Make {
+                    at: Loc::Session(rel),
+                    ..
+                }) => make(rel)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8], now: bool) -> io::Result<()> {
         let temporary = self.dir.join(format!("{name}.new"));
         let mut options = fs::OpenOptions::new();
         let mut file = options
@@ -135,10 +185,11 @@ impl Ledger {
             .truncate(true)
             .mode(0o600)
             .open(&temporary)?;
-        file.write_all(&(bytes.len() as u64).to_le_bytes())?;
-        file.write_all(bytes)?;
-        file.write_all(&crc(bytes).to_le_bytes())?;
-        file.sync_data()?;
+        let length = (bytes.len() as u64).to_le_bytes();
+        file.write_all(&[&length, bytes, &crc(bytes).to_le_bytes()].concat())?;
+        if now {
+            file.sync_data()?;
+        }
         fs::rename(&temporary, self.dir.join(name))
     }
 
@@ -220,9 +271,34 @@ impl Ledger {
         }))
     }
 
-    /// Sets a mark.
+    /// Sets a mark, at once on disk.
     pub(crate) fn mark(&self, name: &str, time: Timestamp) -> io::Result<()> {
-        self.write(name, &time.0.to_le_bytes())
+        self.write(name, &time.0.to_le_bytes(), true)
+    }
+
+    /// Sets a mark that the next sync brings to disk.
+    pub(crate) fn mark_soon(&self, name: &str, time: Timestamp) -> io::Result<()> {
+        self.write(name, &time.0.to_le_bytes(), false)
+    }
+
+    /// Waits until whatever is stamped is later than `time`: seen by stamping this mark.
+    ///
+    /// Filesystems stamp with a clock that moves a tick (1–10 ms) at a time. Since Linux 6.13 a file whose stamp has been
+    /// looked at gets a precise one next, and nothing is stamped earlier after that, so there is nothing to wait for.
+    pub(crate) fn wait_beyond(&self, name: &str, time: Timestamp) {
+        let stamp = || -> io::Result<Timestamp> {
+            let file = fs::File::open(self.dir.join(name))?;
+            sys::stat(file.as_fd(), c"")?;
+            sys::chmod(file.as_fd(), 0o600)?;
+            Ok(sys::stat(file.as_fd(), c"")?.ctime.into())
+        };
+        // A clock that stands still must not hold anybody up.
+        for _ in 0..100 {
+            if stamp().unwrap_or_else(|_| sys::coarse_now().into()) > time {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// Takes a mark away.
@@ -233,15 +309,10 @@ impl Ledger {
         }
     }
 
-    /// Notes identities of inodes, one a step, 0 for none.
-    pub(crate) fn note_inodes(&self, name: &str, inodes: &[u64]) -> io::Result<()> {
-        self.write(
-            name,
-            &inodes
-                .iter()
-                .flat_map(|ino| ino.to_le_bytes())
-                .collect::<Vec<u8>>(),
-        )
+    /// Notes identities of inodes, one a step, 0 for none; on disk `now`, or with the next sync.
+    pub(crate) fn note_inodes(&self, name: &str, inodes: &[u64], now: bool) -> io::Result<()> {
+        let bytes: Vec<u8> = inodes.iter().flat_map(|ino| ino.to_le_bytes()).collect();
+        self.write(name, &bytes, now)
     }
 
     /// The identities noted; `None` when they never were.
@@ -255,6 +326,15 @@ impl Ledger {
         let whole = bytes.len() == steps.saturating_mul(8);
         Ok(whole.then(|| words.map(|word| u64::from_le_bytes(*word)).collect()))
     }
+}
+
+/// Where the `kept`-th thing of an apply is kept. Directories are searched entry by entry, so many go on several shelves.
+pub(crate) fn archive(number: u32, kept: u32) -> Loc {
+    let rel = match kept / 64 {
+        0 => format!("apply/{number}/before/{kept}"),
+        shelf => format!("apply/{number}/before/shelf{shelf}/{kept}"),
+    };
+    Loc::Session(rel.into_bytes())
 }
 
 /// A plan from disk names places below its roots only.
@@ -319,7 +399,6 @@ fn crc(bytes: &[u8]) -> u32 {
 
 /// A plan file for these roots.
 pub(crate) fn plan_file(targets: &[&Path]) -> PlanFile {
-    use std::os::unix::ffi::OsStrExt as _;
     let targets = targets
         .iter()
         .map(|path| path.as_os_str().as_bytes().to_vec())

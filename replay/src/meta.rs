@@ -107,7 +107,7 @@ impl Meta {
                 sys::chmod(fd, mode | 0o200)?;
             }
             for name in have.keys().filter(|name| !self.xattrs.contains_key(*name)) {
-                sys::remove_xattr(fd, &sys::cstring(name)?)?;
+                sys::remove_xattr(fd, None, &sys::cstring(name)?)?;
             }
             for (name, value) in self
                 .xattrs

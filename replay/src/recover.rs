@@ -5,7 +5,7 @@ use crate::execute;
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::options::{Options, Progress};
-use effigy_journal::{Session, State, Timestamp};
+use effigy_journal::{Session, State};
 use std::path::PathBuf;
 
 /// What a recovery did.
@@ -113,9 +113,7 @@ fn drive(
     if engine.is_complete()? {
         engine.repeat_rewrites()?;
         engine.finish(false)?;
-        let until = Timestamp::now();
-        engine.sync(true)?;
-        engine.mark_at("done", until)?;
+        engine.settle("done")?;
         return Ok((Outcome::Finished, Vec::new()));
     }
     Ok((Outcome::RolledBack, execute::take_back(&mut engine)?))

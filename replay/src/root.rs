@@ -21,7 +21,7 @@ pub struct Root {
     fd: OwnedFd,
     path: PathBuf,
     node: Node,
-    /// Parents found last, for a tree that nobody else changes.
+    /// Parents found last.
     recent: Option<RefCell<Recent>>,
 }
 
@@ -129,8 +129,8 @@ impl Root {
         sys::openat2(from, &name, flags, sys::CONFINED)
     }
 
-    /// The same tree, whose parents need not be looked up anew each time because it is effigy's own. Whoever moves a
-    /// directory of it must [`forget`](Self::forget).
+    /// The same tree, whose parents are not looked up anew each time: whoever looks one up works in that very directory,
+    /// wherever somebody else may move it meanwhile. Whoever moves a directory must [`forget`](Self::forget).
     pub(crate) fn remembering(mut self) -> Self {
         self.recent = Some(RefCell::default());
         self

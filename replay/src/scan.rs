@@ -2,11 +2,10 @@
 
 use crate::conflict::Reason;
 use crate::layer::{self, Attributes, Marks, Origin};
-use crate::ledger::{Ledger, Stage};
+use crate::ledger::Ledger;
 use crate::net::NetError;
 use crate::node::Node;
 use crate::root::Root;
-use crate::step::Loc;
 use crate::sys;
 use effigy_journal::Session;
 use std::ffi::CStr;
@@ -22,6 +21,7 @@ mod compare;
 mod fresh;
 mod gone;
 mod origins;
+mod placed;
 
 pub(crate) use beneath::Beneath;
 pub(crate) use origins::file_handle;
@@ -188,7 +188,7 @@ pub(crate) fn scan_over(
             .iter()
             .any(Ledger::has_restaged);
     origins::resolve(&mut scanned, replaced);
-    pass_over_locked(session, &mut scanned)?;
+    placed::pass_over(session, &mut scanned)?;
     Ok(scanned)
 }
 
@@ -199,40 +199,6 @@ fn is_untouched(upper: &Path, cover: &effigy_journal::Cover) -> bool {
             == (cover.root.mode & 0o7777, cover.root.uid, cover.root.gid)
     });
     as_given && std::fs::read_dir(upper).is_ok_and(|mut entries| entries.next().is_none())
-}
-
-/// What an apply has put into a directory that it then locked for its owner is in place, though it cannot be compared.
-fn pass_over_locked(session: &Session, scanned: &mut Scanned) -> Result<(), NetError> {
-    let locked = |item: &Item| {
-        item.what
-            == What::Blocked(Reason::Unreadable {
-                errno: libc::EACCES,
-            })
-    };
-    if !scanned.items.iter().any(locked) {
-        return Ok(());
-    }
-    let mut placed = std::collections::HashSet::new();
-    for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
-        if let (Stage::Applied(_), Some(plan)) = (ledger.stage()?, ledger.plan()?) {
-            placed.extend(plan.steps.iter().filter_map(|step| step.target().cloned()));
-        }
-    }
-    for item in scanned.items.iter_mut().filter(|item| locked(item)) {
-        let ends = item
-            .rel
-            .iter()
-            .enumerate()
-            .filter(|(_, b)| **b == b'/')
-            .map(|(at, _)| at);
-        let mut above = ends
-            .chain([item.rel.len()])
-            .map(|end| item.rel[..end].to_vec());
-        if above.any(|rel| placed.contains(&Loc::Target(item.cover, rel))) {
-            item.what = What::Linked;
-        }
-    }
-    Ok(())
 }
 
 fn hidden_below(hidden: &[PathBuf], mount_point: &Path) -> Vec<Vec<u8>> {
@@ -260,6 +226,7 @@ struct Walk<'a> {
 /// A directory of a layer that is open; gets its mode back when it had to be made readable.
 struct UpperDir {
     fd: OwnedFd,
+    node: Node,
     restore: Option<(crate::root::Pinned, u32)>,
 }
 
@@ -372,7 +339,11 @@ impl<'a> Walk<'a> {
                 if node.mode & 0o100 == 0 && node.uid == sys::euid() && sys::euid() != 0 {
                     return self.thaw(rel).map_err(self.upper_error(rel));
                 }
-                Ok(UpperDir { fd, restore: None })
+                Ok(UpperDir {
+                    fd,
+                    node,
+                    restore: None,
+                })
             }
         }
     }
@@ -385,6 +356,7 @@ impl<'a> Walk<'a> {
         match self.upper.open_dir(rel) {
             Ok(fd) => Ok(UpperDir {
                 fd,
+                node: pinned.node,
                 restore: Some((pinned, mode)),
             }),
             Err(e) => {

@@ -7,6 +7,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
+mod content;
+mod xattr;
+
+pub(crate) use content::{clone_file, copy_range, seek};
+pub(crate) use xattr::{get_xattr, list_xattrs, remove_xattr, set_xattr};
+
 /// The `resolve` of every walk: never leave the root, never follow a link of any kind, never enter another mount.
 pub(crate) const CONFINED: u64 = libc::RESOLVE_BENEATH
     | libc::RESOLVE_NO_SYMLINKS
@@ -230,26 +236,28 @@ pub(crate) fn readlink(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> 
     Ok(target)
 }
 
-/// Calls that take a descriptor refuse one that was opened with `O_PATH`; those that take a path do not.
-fn unless_path_only<T>(
-    result: io::Result<T>,
-    by_name: impl FnOnce() -> io::Result<T>,
-) -> io::Result<T> {
-    match result {
-        Err(e) if e.raw_os_error() == Some(libc::EBADF) => by_name(),
-        other => other,
-    }
-}
-
 /// chmod of the file that `fd` (also `O_PATH`) is.
 pub(crate) fn chmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
-    // SAFETY: fchmod(2) takes integers only.
-    let result = check(unsafe { libc::fchmod(fd.as_raw_fd(), mode) });
-    unless_path_only(result, || {
-        let name = proc_name(fd, None)?;
-        // SAFETY: chmod(2) reads a NUL-terminated path that outlives the call.
-        check(unsafe { libc::chmod(name.as_ptr(), mode) })
-    })
+    // SAFETY: fchmodat2(2), Linux 6.6, reads the empty path; AT_EMPTY_PATH makes it act on fd itself.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_fchmodat2,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            mode,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() != Some(libc::ENOSYS) {
+        return Err(error);
+    }
+    let name = proc_name(fd, None)?;
+    // SAFETY: chmod(2) reads a NUL-terminated path that outlives the call.
+    check(unsafe { libc::chmod(name.as_ptr(), mode) })
 }
 
 /// chown of the file that `fd` (also `O_PATH`, also a symlink) is.
@@ -270,142 +278,15 @@ pub(crate) fn set_mtime(fd: BorrowedFd<'_>, mtime: Time) -> io::Result<()> {
             tv_nsec: i64::from(mtime.nsec),
         },
     ];
-    // SAFETY: futimens(3) reads two timespecs that outlive the call.
-    let result = check(unsafe { libc::futimens(fd.as_raw_fd(), times.as_ptr()) });
-    unless_path_only(result, || {
-        let name = proc_name(fd, None)?;
-        // SAFETY: utimensat(2) reads a NUL-terminated path and two timespecs; all outlive the call.
-        check(unsafe { libc::utimensat(libc::AT_FDCWD, name.as_ptr(), times.as_ptr(), 0) })
-    })
-}
-
-/// The names of the extended attributes of `leaf` below `dir`, not followed, or of `dir` itself (also `O_PATH`).
-pub(crate) fn list_xattrs(dir: BorrowedFd<'_>, leaf: Option<&CStr>) -> io::Result<Vec<CString>> {
-    let path = std::cell::OnceCell::new();
-    let list = |buffer: &mut [u8]| {
-        if leaf.is_none() {
-            // SAFETY: flistxattr(2) writes at most buffer.len() bytes.
-            let result = length(unsafe {
-                libc::flistxattr(dir.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len())
-            });
-            if !matches!(&result, Err(e) if e.raw_os_error() == Some(libc::EBADF)) {
-                return result;
-            }
-        }
-        let path = match path.get() {
-            Some(path) => path,
-            None => path.get_or_init(|| proc_name(dir, leaf).unwrap_or_default()),
-        };
-        // SAFETY: l/listxattr(2) read a NUL-terminated path and write at most buffer.len() bytes.
-        length(unsafe {
-            match leaf {
-                Some(_) => {
-                    libc::llistxattr(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
-                }
-                None => libc::listxattr(path.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()),
-            }
-        })
-    };
-    let mut small = [0; 512];
-    let large;
-    let names = match list(&mut small) {
-        Ok(n) => &small[..n],
-        Err(e) if e.raw_os_error() == Some(libc::ERANGE) => {
-            // 64 KiB is XATTR_LIST_MAX.
-            let mut buffer = vec![0; 65536];
-            let n = list(&mut buffer)?;
-            buffer.truncate(n);
-            large = buffer;
-            &large[..]
-        }
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP)) => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    };
-    names
-        .split_inclusive(|&b| b == 0)
-        .map(|n| cstring(n.strip_suffix(&[0]).unwrap_or(n)))
-        .collect()
-}
-
-/// The value of an extended attribute, see [`list_xattrs`]; `None` when there is none.
-pub(crate) fn get_xattr(
-    dir: BorrowedFd<'_>,
-    leaf: Option<&CStr>,
-    name: &CStr,
-) -> io::Result<Option<Vec<u8>>> {
-    let path = proc_name(dir, leaf)?;
-    let get = |buffer: &mut [u8]| {
-        // SAFETY: l/getxattr(2) read two NUL-terminated strings and write at most buffer.len() bytes.
-        length(unsafe {
-            match leaf {
-                Some(_) => libc::lgetxattr(
-                    path.as_ptr(),
-                    name.as_ptr(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                ),
-                None => libc::getxattr(
-                    path.as_ptr(),
-                    name.as_ptr(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                ),
-            }
-        })
-    };
-    let mut small = [0; 256];
-    match get(&mut small) {
-        Ok(n) => Ok(Some(small[..n].to_vec())),
-        Err(e) if e.raw_os_error() == Some(libc::ERANGE) => {
-            // 64 KiB is XATTR_SIZE_MAX.
-            let mut buffer = vec![0; 65536];
-            let n = get(&mut buffer)?;
-            buffer.truncate(n);
-            Ok(Some(buffer))
-        }
-        // EPERM: user attributes of a symlink or special file.
-        Err(e)
-            if matches!(
-                e.raw_os_error(),
-                Some(libc::ENODATA | libc::EOPNOTSUPP | libc::EPERM)
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(e) => Err(e),
-    }
-}
-
-/// Sets an extended attribute of the file that `fd` (also `O_PATH`) is.
-pub(crate) fn set_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
-    let (pointer, length) = (value.as_ptr().cast(), value.len());
-    // SAFETY: fsetxattr(2) reads a NUL-terminated string and value.len() bytes.
-    let result =
-        check(unsafe { libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), pointer, length, 0) });
-    if !matches!(&result, Err(e) if e.raw_os_error() == Some(libc::EBADF)) {
-        return result;
-    }
-    let path = proc_name(fd, None)?;
-    // SAFETY: setxattr(2) reads two NUL-terminated strings and value.len() bytes.
+    // SAFETY: utimensat(2) reads the empty path, which makes it act on fd itself (Linux 5.8), and two timespecs.
     check(unsafe {
-        libc::setxattr(
-            path.as_ptr(),
-            name.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            0,
+        libc::utimensat(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            times.as_ptr(),
+            libc::AT_EMPTY_PATH,
         )
     })
-}
-
-/// Removes an extended attribute of the file that `fd` (also `O_PATH`) is; none there is well.
-pub(crate) fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
-    let path = proc_name(fd, None)?;
-    // SAFETY: removexattr(2) reads two NUL-terminated strings.
-    match check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }) {
-        Err(e) if e.raw_os_error() == Some(libc::ENODATA) => Ok(()),
-        result => result,
-    }
 }
 
 /// One directory entry: name and `DT_` type.
@@ -513,53 +394,6 @@ pub(crate) fn file_handle(dir: BorrowedFd<'_>, name: &CStr) -> Option<(u8, Vec<u
     }
     let data = handle.data.get(..usize::try_from(handle.bytes).ok()?)?;
     Some((u8::try_from(handle.kind).ok()?, data.to_vec()))
-}
-
-/// FICLONE: makes `to` share all of `from`'s blocks.
-pub(crate) fn clone_file(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: FICLONE takes a descriptor by value.
-    check(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) })
-}
-
-/// copy_file_range(2) at the same offset of both files: bytes copied, 0 at the end.
-pub(crate) fn copy_range(
-    from: BorrowedFd<'_>,
-    to: BorrowedFd<'_>,
-    offset: i64,
-    len: usize,
-) -> io::Result<usize> {
-    let (mut source, mut target) = (offset, offset);
-    // SAFETY: copy_file_range(2) reads and writes the two offsets, which outlive the call.
-    length(unsafe {
-        libc::copy_file_range(
-            from.as_raw_fd(),
-            &raw mut source,
-            to.as_raw_fd(),
-            &raw mut target,
-            len,
-            0,
-        )
-    })
-}
-
-/// The next offset at or after `offset` with data (or in a hole); `None` behind the last.
-pub(crate) fn seek(fd: BorrowedFd<'_>, offset: i64, data: bool) -> io::Result<Option<i64>> {
-    let whence = if data {
-        libc::SEEK_DATA
-    } else {
-        libc::SEEK_HOLE
-    };
-    // SAFETY: lseek(2) takes integers only.
-    let at = unsafe { libc::lseek(fd.as_raw_fd(), offset, whence) };
-    if at >= 0 {
-        return Ok(Some(at));
-    }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::ENXIO) {
-        Ok(None)
-    } else {
-        Err(error)
-    }
 }
 
 /// syncfs(2): everything of the filesystem that `fd` is on reaches the disk.

@@ -15,6 +15,7 @@ use effigy_journal::Session;
 use std::collections::{HashMap, HashSet};
 
 mod attributes;
+mod names;
 mod put;
 
 pub(super) use attributes::attributes;
@@ -52,6 +53,7 @@ pub(super) fn build(
         masters: HashMap::new(),
         opened: HashSet::new(),
         rewritten: HashMap::new(),
+        names: HashMap::new(),
         first: Vec::new(),
         layer: Vec::new(),
         transparent: Vec::new(),
@@ -86,6 +88,8 @@ pub(super) struct Builder<'a> {
     pub(super) opened: HashSet<Loc>,
     /// By real inode: the step that rewrites it.
     rewritten: HashMap<(u32, u64), usize>,
+    /// What was done under each name of a file that has several.
+    names: HashMap<names::Inode, Vec<names::Named>>,
     /// In this order: opening directories of layers; changes of layers; changes of names and contents; attributes.
     pub(super) first: Vec<Step>,
     layer: Vec<Step>,
@@ -105,6 +109,7 @@ impl<'a> Builder<'a> {
         if !self.conflicts.is_empty() {
             return Err(PlanError::Conflicts(self.conflicts));
         }
+        self.merge_names();
         self.layer.append(&mut self.transparent);
         let offset = self.first.len() + self.layer.len();
         // What lies deeper comes first: a directory may lose the owner's right to enter it.

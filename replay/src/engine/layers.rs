@@ -1,7 +1,7 @@
 //! Steps that change only the layer, and nothing of what is seen through it.
 
 use super::{Engine, Fail};
-use crate::layer;
+use crate::layer::{self, Attributes};
 use crate::meta::set_mode;
 use crate::root::Pinned;
 use crate::step::{Loc, Step};
@@ -11,9 +11,40 @@ use std::os::fd::AsFd as _;
 
 impl Engine<'_> {
     pub(super) fn layer_forward(&mut self, step: &Step) -> Result<(), Fail> {
+        if let Step::Strip {
+            at,
+            ino,
+            mode,
+            attributes,
+        } = step
+            && self
+                .strip_by_name(at, *ino, *mode, attributes)
+                .unwrap_or(false)
+        {
+            return self.changed();
+        }
         let unlocked = self.unlock(step)?;
         let result = self.change_layer(step);
         self.lock(&unlocked).and(result)
+    }
+
+    /// The quick way for what its owner can reach and change. Whether it was enough.
+    fn strip_by_name(
+        &self,
+        at: &[u8],
+        ino: u64,
+        mode: u32,
+        attributes: &Attributes,
+    ) -> io::Result<bool> {
+        let spot = self.session.spot(at)?;
+        let node = sys::stat(spot.dir(), &spot.leaf)?;
+        if (node.ino, node.mode) != (ino, mode) {
+            return Ok(false);
+        }
+        for (name, _) in attributes {
+            sys::remove_xattr(spot.dir(), Some(&spot.leaf), &sys::cstring(name)?)?;
+        }
+        Ok(true)
     }
 
     /// Only stripping matters for the layer; the others change nothing of the view.
@@ -83,19 +114,20 @@ impl Engine<'_> {
                     return Ok(());
                 };
                 let strip = attributes.iter().try_for_each(|(name, _)| {
-                    sys::remove_xattr(pinned.fd.as_fd(), &sys::cstring(name)?)
+                    sys::remove_xattr(pinned.fd.as_fd(), None, &sys::cstring(name)?)
                 });
                 self.writable(at, &pinned, *mode, strip, |pinned| {
                     attributes.iter().try_for_each(|(name, _)| {
-                        sys::remove_xattr(pinned.fd.as_fd(), &sys::cstring(name)?)
+                        sys::remove_xattr(pinned.fd.as_fd(), None, &sys::cstring(name)?)
                     })
                 })
             }
             Step::Transparent { at, mode } => {
                 let loc = Loc::Session(at.clone());
                 let pinned = self.session.pin(at).map_err(self.failed("open", &loc))?;
-                let remove =
-                    |pinned: &Pinned| sys::remove_xattr(pinned.fd.as_fd(), c"user.overlay.opaque");
+                let remove = |pinned: &Pinned| {
+                    sys::remove_xattr(pinned.fd.as_fd(), None, c"user.overlay.opaque")
+                };
                 let first = remove(&pinned);
                 self.writable(at, &pinned, *mode, first, remove)
             }

@@ -102,11 +102,14 @@ impl Engine<'_> {
             (Some(old), Some(node)) => self.is_old(index, put, &node) && node.looks_like(old),
             _ => false,
         };
+        let mut is_held = false;
         match (&put.old, &put.new) {
             (_, Some(_)) if found.is_some_and(|node| self.id(&node) == new_id) => {}
             (Some(_), Some(_)) => {
                 let hold = spots.hold.as_ref().ok_or_else(raced)?;
-                if !valid(found) || !is_new(self.node(Some(hold), &put.hold)?) {
+                // What waits in the session is as it was planned a moment ago.
+                let sure = !self.resumed && matches!(put.hold, Loc::Session(_));
+                if !valid(found) || !(sure || is_new(self.node(Some(hold), &put.hold)?)) {
                     return Err(raced());
                 }
                 self.exchange(put, &spots.target, hold)?;
@@ -114,6 +117,7 @@ impl Engine<'_> {
                     self.exchange(put, &spots.target, hold)?;
                     return Err(raced());
                 }
+                is_held = true;
                 self.changed()?;
             }
             (None, Some(_)) => {
@@ -142,9 +146,10 @@ impl Engine<'_> {
         }
         self.settle_modes(index, put, &spots)?;
         if let (Some(archive), Some(hold)) = (&spots.archive, &spots.hold)
-            && self
-                .node(Some(hold), &put.hold)?
-                .is_some_and(|node| self.is_old(index, put, &node))
+            && (is_held
+                || self
+                    .node(Some(hold), &put.hold)?
+                    .is_some_and(|node| self.is_old(index, put, &node)))
         {
             self.rename(&put.hold, hold, archive)?;
             self.settle_modes(index, put, &spots)?;

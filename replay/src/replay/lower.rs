@@ -6,7 +6,7 @@ use super::model::{Born, Obj, ROOT, Slot};
 use super::source::{View, attributes, holds};
 use super::standing::Standing;
 use crate::conflict::{Advice, Conflict, Reason};
-use crate::ledger::PlanFile;
+use crate::ledger::{PlanFile, archive};
 use crate::meta::Meta;
 use crate::net::NetError;
 use crate::node::{FileType, Node, Time};
@@ -596,7 +596,7 @@ impl<'a> Lower<'a> {
 
     fn next_archive(&mut self) -> Loc {
         self.kept += 1;
-        Loc::Session(format!("apply/{}/before/{}", self.number, self.kept).into_bytes())
+        archive(self.number, self.kept)
     }
 }
 

@@ -100,7 +100,9 @@ impl Walk<'_> {
         let length = rel.len();
         let collapse = self.collapse && !quiet;
         let mut entries = Vec::new();
+        let mut directories = 0;
         let read = sys::each_entry(dir.fd.as_fd(), |name, kind| {
+            directories += u32::from(kind == libc::DT_DIR);
             if !(collapse && is_plain(kind, marks)) {
                 entries.push(Entry {
                     name: name.to_owned(),
@@ -110,10 +112,11 @@ impl Walk<'_> {
         });
         read.map_err(self.upper_error(rel))?;
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let counted = dir.node.nlink == directories + 2;
         for entry in &entries {
             push_name(rel, &entry.name);
             if collapse {
-                self.collapsed(rel, dir.fd.as_fd(), entry, marks, index)?;
+                self.collapsed(rel, dir.fd.as_fd(), entry, (marks, counted), index)?;
             } else {
                 self.new_entry(rel, dir.fd.as_fd(), &entry.name, marks, index, quiet)?;
             }
@@ -148,13 +151,14 @@ impl Walk<'_> {
         self.added(rel, node, marks, Some(index), quiet).map(drop)
     }
 
-    /// An entry of a new directory, looked at only for what must not reach the real tree.
+    /// An entry of a new directory, looked at only for what must not reach the real tree. `counted`: the filesystem counts
+    /// directories in the number of links of the one they are in.
     pub(super) fn collapsed(
         &mut self,
         rel: &mut Vec<u8>,
         dir: BorrowedFd<'_>,
         entry: &Entry,
-        parent: &Marks,
+        (parent, counted): (&Marks, bool),
         index: usize,
     ) -> Result<(), NetError> {
         let node = sys::stat(dir, &entry.name).map_err(self.upper_error(rel))?;
@@ -180,11 +184,18 @@ impl Walk<'_> {
                 attributes,
             });
         }
-        if node.is_dir() {
+        if node.is_dir() && !(counted && has_plain_files_only(&node, &marks)) {
             self.new_children(rel, &marks, index, false)?;
         }
         Ok(())
     }
+}
+
+/// Whether nothing in such a directory can be overlayfs's own, or must be asked about, so that it need not be opened: there is no
+/// directory in it and no file that was copied up; a whiteout only ever lies in a directory that was copied up itself, and a
+/// device only where root has been at work.
+fn has_plain_files_only(node: &Node, marks: &Marks) -> bool {
+    node.nlink == 2 && marks.attributes.is_empty() && sys::euid() != 0
 }
 
 /// Whether nothing about such an entry of a new directory can be overlayfs's own, or must be asked about.

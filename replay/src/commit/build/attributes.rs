@@ -54,6 +54,7 @@ impl Builder<'_> {
         if upper.kind == FileType::Symlink {
             after.mode = before.mode;
         }
+        self.note_name(item, &real, &before, &after);
         if after.mtime == before.mtime {
             after.mtime = None;
         }
@@ -81,6 +82,7 @@ impl Builder<'_> {
         }
         let before = self.real_meta(item, &old)?;
         let after = self.upper_meta(item)?;
+        self.note_name(item, &old, &before, &after);
         let Loc::Session(archive) = self.next_archive() else {
             return Ok(());
         };
@@ -98,13 +100,22 @@ impl Builder<'_> {
             source,
             archive,
         };
-        // Copy-up splits the names of a file: of several that were written to, the one written last counts.
+        // Of several names that were written to, the one written last counts; the other is in place with it.
         match self.rewritten.get(&(item.cover, old.ino)).copied() {
             Some(at) => {
-                if let Some(Step::Rewrite(first)) = self.main.get_mut(at)
-                    && first.new.mtime < step.new.mtime
-                {
-                    *first = step;
+                if let Some(Step::Rewrite(first)) = self.main.get_mut(at) {
+                    let mut other = step;
+                    if first.new.mtime < other.new.mtime {
+                        std::mem::swap(first, &mut other);
+                    }
+                    self.metas.push(SetMeta {
+                        target: other.target,
+                        node: other.old,
+                        before: other.before,
+                        after: other.after,
+                        made_by: None,
+                        aid: false,
+                    });
                 }
             }
             None => {

@@ -3,6 +3,7 @@
 use super::Builder;
 use crate::commit::check::Refusal;
 use crate::commit::place::{is_opaque, parent_of};
+use crate::ledger::archive;
 use crate::node::Node;
 use crate::plan::PlanError;
 use crate::scan::{Inner, Item};
@@ -195,7 +196,7 @@ impl<'a> Builder<'a> {
 
     pub(super) fn next_archive(&mut self) -> Loc {
         self.kept += 1;
-        Loc::Session(format!("apply/{}/before/{}", self.number, self.kept).into_bytes())
+        archive(self.number, self.kept)
     }
 
     /// Puts, replaces or removes. Whether it could be planned.
