@@ -2,8 +2,7 @@
 
 use effigy_journal::{Stat, VersionId};
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Attributes that an event has set or shown.
@@ -38,20 +37,110 @@ pub(crate) struct Known {
     pub(crate) attributes: Option<Attributes>,
 }
 
-/// All paths the session has changed.
-#[derive(Debug, Default)]
+/// All paths the session has changed: a tree of names, in which a directory that moves takes what is below it along at the cost
+/// of one entry.
+#[derive(Debug)]
 pub(crate) struct Model {
-    paths: BTreeMap<Vec<u8>, Known>,
+    /// By number; `None` for one that is there only because of what is below it.
+    nodes: Vec<Option<Known>>,
+    /// Numbers by the number of the directory, four bytes, and the name behind them.
+    numbers: HashMap<Box<[u8]>, u32>,
+    /// The directory of the last path asked for, and its number: most paths lie beside the one before.
+    last: (Vec<u8>, u32),
+    key: Vec<u8>,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            nodes: vec![None],
+            numbers: HashMap::new(),
+            last: (Vec::new(), ROOT),
+            key: Vec::new(),
+        }
+    }
+}
+
+/// The number of what every path begins with.
+const ROOT: u32 = 0;
+
+/// The directory of a path, without the slash behind it, and the name in it.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&[], path),
+    }
+}
+
+fn key(buffer: &mut Vec<u8>, directory: u32, name: &[u8]) {
+    buffer.clear();
+    buffer.extend_from_slice(&directory.to_le_bytes());
+    buffer.extend_from_slice(name);
 }
 
 impl Model {
+    fn find(&self, path: &[u8]) -> Option<u32> {
+        let (directory, name) = split(path);
+        let mut buffer = Vec::with_capacity(4 + name.len());
+        let mut child = |above: u32, name: &[u8]| {
+            key(&mut buffer, above, name);
+            self.numbers.get(buffer.as_slice()).copied()
+        };
+        let mut above = ROOT;
+        if self.last.0 == directory {
+            above = self.last.1;
+        } else {
+            for component in directory.split(|byte| *byte == b'/').skip(1) {
+                above = child(above, component)?;
+            }
+        }
+        child(above, name)
+    }
+
+    fn child(&mut self, above: u32, name: &[u8]) -> u32 {
+        key(&mut self.key, above, name);
+        if let Some(number) = self.numbers.get(self.key.as_slice()) {
+            return *number;
+        }
+        // More than four thousand million names do not fit into a journal.
+        let number = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        self.nodes.push(None);
+        self.numbers.insert(self.key.as_slice().into(), number);
+        number
+    }
+
+    /// The number of a path's directory.
+    fn above(&mut self, directory: &[u8]) -> u32 {
+        if self.last.0 == directory {
+            return self.last.1;
+        }
+        let mut above = ROOT;
+        for component in directory.split(|byte| *byte == b'/').skip(1) {
+            above = self.child(above, component);
+        }
+        self.last.0.clear();
+        self.last.0.extend_from_slice(directory);
+        self.last.1 = above;
+        above
+    }
+
+    fn number(&mut self, path: &[u8]) -> u32 {
+        let (directory, name) = split(path);
+        let above = self.above(directory);
+        self.child(above, name)
+    }
+
+    fn slot(&mut self, path: &[u8]) -> &mut Option<Known> {
+        let number = self.number(path);
+        &mut self.nodes[number as usize]
+    }
+
     pub(crate) fn get(&self, path: &[u8]) -> Option<&Known> {
-        self.paths.get(path)
+        self.nodes.get(self.find(path)? as usize)?.as_ref()
     }
 
     pub(crate) fn version(&self, path: &[u8]) -> Option<VersionId> {
-        self.paths
-            .get(path)?
+        self.get(path)?
             .version
             .as_ref()
             .map(|version| version.get())
@@ -59,18 +148,17 @@ impl Model {
 
     /// An entry of its own for something made here.
     pub(crate) fn created(&mut self, path: &[u8], stat: Option<&Stat>, version: Option<VersionId>) {
-        let known = Known {
+        *self.slot(path) = Some(Known {
             version: version.map(|version| Rc::new(Cell::new(version))),
             content: true,
             attributes: stat.map(Attributes::from),
             ..Known::default()
-        };
-        self.paths.insert(path.to_vec(), known);
+        });
     }
 
     /// New content for a file, under all its names.
     pub(crate) fn written(&mut self, path: &[u8], version: VersionId) {
-        let known = self.paths.entry(path.to_vec()).or_default();
+        let known = self.slot(path).get_or_insert_default();
         known.content = true;
         known.gone = false;
         match &known.version {
@@ -80,7 +168,7 @@ impl Model {
     }
 
     pub(crate) fn changed(&mut self, path: &[u8], stat: Option<&Stat>) {
-        let known = self.paths.entry(path.to_vec()).or_default();
+        let known = self.slot(path).get_or_insert_default();
         known.gone = false;
         if let Some(stat) = stat {
             known.attributes = Some(Attributes::from(stat));
@@ -88,92 +176,73 @@ impl Model {
     }
 
     pub(crate) fn removed(&mut self, path: &[u8]) {
-        if let Some(known) = self.paths.get_mut(path) {
-            *known = Known {
-                gone: true,
-                ..Known::default()
-            };
-        } else {
-            self.paths.insert(
-                path.to_vec(),
-                Known {
-                    gone: true,
-                    ..Known::default()
-                },
-            );
-        }
+        *self.slot(path) = Some(Known {
+            gone: true,
+            ..Known::default()
+        });
     }
 
     pub(crate) fn linked(&mut self, from: &[u8], to: &[u8]) {
         // The link may have copied the file up under its old name, too.
-        let known = self.paths.entry(from.to_vec()).or_default();
+        let known = self.slot(from).get_or_insert_default();
         known.content = true;
         let known = known.clone();
-        self.paths.insert(to.to_vec(), known);
+        *self.slot(to) = Some(known);
     }
 
-    fn take_below(&mut self, path: &[u8]) -> Vec<(Vec<u8>, Known)> {
-        let mut low = path.to_vec();
-        low.push(b'/');
-        let mut high = path.to_vec();
-        high.push(b'/' + 1);
-        let keys: Vec<Vec<u8>> = self
-            .paths
-            .range::<Vec<u8>, _>((Bound::Included(low), Bound::Excluded(high)))
-            .map(|(key, _)| key.clone())
-            .collect();
-        keys.into_iter()
-            .filter_map(|key| self.paths.remove_entry(&key))
-            .collect()
+    /// Makes a path another entry's, with everything below that.
+    fn set(&mut self, path: &[u8], number: u32) {
+        let (directory, name) = split(path);
+        let above = self.above(directory);
+        key(&mut self.key, above, name);
+        self.numbers.insert(self.key.as_slice().into(), number);
+    }
+
+    /// What is at a path has come there with everything below it.
+    fn came(&mut self, number: u32) {
+        let known = self.nodes[number as usize].get_or_insert_default();
+        known.content = true;
+        known.moved = true;
+        known.gone = false;
     }
 
     /// Everything at and below `from` is now at and below `to`.
     pub(crate) fn renamed(&mut self, from: &[u8], to: &[u8], directory: bool) {
-        let mut top = self.paths.remove(from).unwrap_or_default();
-        top.content = true;
-        top.moved = true;
-        top.gone = false;
         if directory {
-            self.take_below(to);
-            for (key, known) in self.take_below(from) {
-                let mut new = to.to_vec();
-                new.extend_from_slice(&key[from.len()..]);
-                self.paths.insert(new, known);
-            }
+            // What stood there before goes the other way, and is gone.
+            self.exchanged(from, to);
+        } else {
+            let known = self.slot(from).take();
+            let number = self.number(to);
+            self.nodes[number as usize] = known;
+            self.came(number);
         }
-        self.paths.insert(to.to_vec(), top);
         self.removed(from);
     }
 
     pub(crate) fn exchanged(&mut self, a: &[u8], b: &[u8]) {
-        let mut of_a = self.take_below(a);
-        let mut of_b = self.take_below(b);
-        for (path, list) in [(a, &mut of_a), (b, &mut of_b)] {
-            let mut known = self.paths.remove(path).unwrap_or_default();
-            known.content = true;
-            known.moved = true;
-            list.push((path.to_vec(), known));
+        let (of_a, of_b) = (self.number(a), self.number(b));
+        for (path, number) in [(a, of_b), (b, of_a)] {
+            self.came(number);
+            self.set(path, number);
         }
-        for (list, from, to) in [(of_a, a, b), (of_b, b, a)] {
-            for (key, known) in list {
-                let mut new = to.to_vec();
-                new.extend_from_slice(&key[from.len()..]);
-                self.paths.insert(new, known);
-            }
-        }
+        // It may have been one of them, or below one.
+        self.last = (Vec::new(), ROOT);
     }
 
     /// Whether the path came along with a directory that was moved.
     pub(crate) fn came_along(&self, path: &[u8]) -> bool {
-        let mut end = path.len();
-        while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
-            if slash == 0 {
+        let (directory, _) = split(path);
+        let mut buffer = Vec::new();
+        let mut above = ROOT;
+        for component in directory.split(|byte| *byte == b'/').skip(1) {
+            key(&mut buffer, above, component);
+            let Some(number) = self.numbers.get(buffer.as_slice()) else {
                 return false;
-            }
-            end = slash;
-            if self
-                .paths
-                .get(&path[..end])
+            };
+            above = *number;
+            if self.nodes[above as usize]
+                .as_ref()
                 .is_some_and(|known| known.moved)
             {
                 return true;
@@ -203,6 +272,7 @@ mod tests {
         assert_eq!(model.version(b"/d.txt"), Some(VersionId(3)));
         assert_eq!(model.version(b"/d0"), Some(VersionId(4)));
         assert!(model.get(b"/d").unwrap().gone && model.get(b"/d/a").is_none());
+        assert_eq!(model.version(b"/d/s/b"), None);
         assert!(model.came_along(b"/e/s/x") && !model.came_along(b"/d.txt"));
     }
 
