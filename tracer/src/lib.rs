@@ -26,6 +26,7 @@ mod listener;
 mod memory;
 mod model;
 mod move_tree;
+mod parents;
 mod pending;
 mod recent;
 mod reconcile;

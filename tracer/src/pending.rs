@@ -149,6 +149,17 @@ impl Pending {
         }
     }
 
+    /// Whether it may change what a name leads to that goes through a directory or a link, when it is carried out.
+    pub(crate) fn turns_names(&self) -> bool {
+        let Expected::Other { op, .. } = &self.expected else {
+            return false;
+        };
+        matches!(
+            op,
+            Op::Rename { .. } | Op::Exchange { .. } | Op::Link { .. } | Op::Symlink { .. }
+        )
+    }
+
     /// Whether it is worth waiting for.
     pub(crate) fn may_show(&self) -> bool {
         match &self.evidence {

@@ -96,7 +96,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Parent and last component of a path; the parent is `None` when there is no slash before the last component.
-fn split(path: &[u8]) -> (Option<&[u8]>, &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let end = trim(path).len();
     match path[..end].iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (Some(&path[..=slash]), &path[slash + 1..]),
@@ -110,7 +110,7 @@ pub(crate) fn by_descriptor(fd: BorrowedFd<'_>, rest: &[u8]) -> CString {
     use std::os::fd::AsRawFd as _;
     let mut path = Vec::with_capacity(32 + rest.len());
     // Writing into a Vec cannot fail.
-    let _done = write!(path, "thread-self/fd/{}", fd.as_raw_fd());
+    let _done = write!(path, "self/fd/{}", fd.as_raw_fd());
     path.extend_from_slice(rest);
     CString::new(path).unwrap_or_default()
 }
@@ -129,10 +129,25 @@ pub(crate) fn hold(fd: OwnedFd) -> Result<Held> {
     Ok(Held { fd, seen, name })
 }
 
-/// Finds the place of a name.
-pub(crate) fn place(start: &Start, name: &Name) -> Result<Place> {
-    let path = name.bytes();
-    if path.is_empty() {
+/// The bytes of a name that lead to a directory other than the one it begins at.
+pub(crate) fn leading(name: &Name) -> Option<&[u8]> {
+    split(name.bytes())
+        .0
+        .filter(|parent| !trim(parent).is_empty())
+}
+
+/// The last component of a name, with the slashes behind it; `/` for the root.
+pub(crate) fn last(name: &Name) -> Result<CString> {
+    if trim(name.bytes()).is_empty() {
+        Ok(c"/".to_owned())
+    } else {
+        cstring(split(name.bytes()).1)
+    }
+}
+
+/// Finds the place of a name. Answers as well whether the kernel walked there without a link of /proc.
+pub(crate) fn place(start: &Start, name: &Name) -> Result<(Place, bool)> {
+    if name.bytes().is_empty() {
         return Err(Errno(libc::ENOENT));
     }
     let begin = if name.is_absolute() {
@@ -140,33 +155,39 @@ pub(crate) fn place(start: &Start, name: &Name) -> Result<Place> {
     } else {
         &start.dir
     };
-    let (parent, last) = split(path);
-    let last = if trim(path).is_empty() {
-        c"/".to_owned()
-    } else {
-        cstring(last)?
+    let last = last(name)?;
+    let Some(parent) = leading(name) else {
+        let dir = Rc::clone(begin);
+        return Ok((Place { dir, last }, false));
     };
-    let dir = match parent {
-        None => Rc::clone(begin),
-        Some(parent) if trim(parent).is_empty() => Rc::clone(begin),
-        Some(parent) => {
-            let fd = match sys::walk(
-                begin.fd.as_fd(),
-                &cstring(parent)?,
-                libc::O_DIRECTORY,
-                start.scoped && name.is_absolute(),
-            ) {
-                Err(Errno(libc::ELOOP | libc::ENOENT)) => step_by_step(start, begin, parent, true)?,
-                other => other?,
-            };
-            Rc::new(Held {
-                seen: begin.seen,
-                name: name_of(fd.as_fd())?,
-                fd,
-            })
-        }
+    let scoped = start.scoped && name.is_absolute();
+    let walked = sys::walk(
+        begin.fd.as_fd(),
+        &cstring(parent)?,
+        libc::O_DIRECTORY,
+        scoped,
+    );
+    let plain = walked.is_ok();
+    let fd = match walked {
+        Err(Errno(libc::ELOOP | libc::ENOENT)) => step_by_step(start, begin, parent, true)?,
+        other => other?,
     };
-    Ok(Place { dir, last })
+    let dir = Rc::new(hold(fd)?);
+    Ok((Place { dir, last }, plain))
+}
+
+/// The object at a place, unless its name takes more to be told: `.`, `..`, slashes behind it, and links to be followed.
+pub(crate) fn beside(place: &Place, follow: bool) -> Result<Option<Object>> {
+    if !place.is_plain() || place.last.as_bytes().ends_with(b"/") {
+        return Ok(None);
+    }
+    let fd = sys::walk(place.fd(), &place.last, libc::O_NOFOLLOW, false)?;
+    let seen = sys::stat_fd(fd.as_fd())?;
+    if seen.kind() == Kind::Symlink && follow {
+        return Ok(None);
+    }
+    let name = place.name();
+    Ok(Some(Object { fd, seen, name }))
 }
 
 /// Finds the object of a name.

@@ -12,6 +12,7 @@ use open::Opening;
 use crate::covers::Covers;
 use crate::decode::{self, Name, Request, Undecoded};
 use crate::listener::{Answer, Listener, NotifId, Notification, Reply};
+use crate::parents::Parents;
 use crate::pending::Pending;
 use crate::recent::Recent;
 use crate::recorder::{Recorder, Who};
@@ -60,8 +61,11 @@ pub(crate) struct Supervisor {
     root: Rc<Held>,
     /// The supervisor's own umask at present.
     umask: u32,
-    /// Counts what may have changed the names of directories.
+    /// Counts what may have changed the names of directories, and what symbolic links lead to.
     epoch: u64,
+    parents: Parents,
+    /// A call that may move directories was given up and may yet be carried out, of which nobody would hear.
+    adrift: bool,
     /// Threads that were told to go on with a call that changes what is known about them.
     doubted: HashMap<u32, Decode>,
     /// Processes that have ended and whose status is awaited.
@@ -108,6 +112,8 @@ impl Supervisor {
             root: Rc::new(root),
             umask,
             epoch: 0,
+            parents: Parents::default(),
+            adrift: false,
             doubted: HashMap::new(),
             ended: HashMap::new(),
             refused_uring: HashSet::new(),

@@ -154,6 +154,7 @@ impl Supervisor {
             Err(errno) => self.fail(asked, errno, [Some(at), None], |[path, _]| op(path)),
             Ok(place) => {
                 let path = place.name();
+                self.epoch += 1;
                 let make = |place: &Place| sys::symlinkat(target, place.fd(), &place.last);
                 self.make(
                     asked,
@@ -285,10 +286,7 @@ impl Supervisor {
                 }
             }
         };
-        let places = self
-            .place(asked, from)
-            .and_then(|a| Ok((a, self.place(asked, to)?)));
-        let (a, b) = match places {
+        let (a, b) = match self.places(asked, [from, to]) {
             Err(errno) => {
                 return self.fail(asked, errno, [Some(from), Some(to)], |[a, b]| {
                     op(a, b, false)
@@ -307,6 +305,11 @@ impl Supervisor {
         let directory = [&source, &target].iter().any(|seen| {
             seen.as_ref()
                 .is_some_and(|seen| seen.kind() == Kind::Directory)
+        });
+        // Names may mean something else afterwards, to which the way is through a directory or a link.
+        let turns = [&source, &target].iter().any(|seen| {
+            seen.as_ref()
+                .is_some_and(|seen| matches!(seen.kind(), Kind::Directory | Kind::Symlink))
         });
         let replaced =
             target.is_some() && flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0;
@@ -341,7 +344,7 @@ impl Supervisor {
             };
             self.touch(&old, Some(&source));
             self.touch(&new, target.as_ref());
-            if directory {
+            if turns {
                 self.epoch += 1;
             }
             let evidence = if exchange {
@@ -409,9 +412,10 @@ impl Supervisor {
             } else if !same {
                 self.recorder.model.renamed(&old, &new, directory);
             }
-            if directory {
-                self.epoch += 1;
-            }
+        }
+        if turns {
+            // Also when it failed: a move entry by entry has moved and put back.
+            self.epoch += 1;
         }
         if let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) {
             self.performed(asked, Some(op(x, y, replaced)), result);
@@ -509,6 +513,9 @@ impl Supervisor {
         let result = self.link_object(asked, from, follow, &object.fd, &b);
         self.answer(asked, result)?;
         if result.is_ok() {
+            if object.seen.kind() == Kind::Symlink {
+                self.epoch += 1;
+            }
             self.must_have_shown(&old, Some(&object.seen));
             self.spoil(&new);
             self.recorder.touch(&old, Some(&object.seen.stat));

@@ -34,18 +34,21 @@ impl Supervisor {
         if at.bytes().is_empty() {
             return Err(Errno(libc::ENOENT));
         }
-        let mut start = self.start(asked, at)?;
+        let mut place = self.place(asked, at)?;
         let mut name = at.clone();
+        let mut start = None;
         for _ in 0..40 {
-            let mut place = resolve::place(&start, &name)?;
-            self.mark_elsewhere(asked, &mut place)?;
             match sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW) {
                 Err(Errno(libc::ENOENT)) => return Ok(Target::Missing(place.name(), place)),
                 Err(errno) => return Err(errno),
                 Ok(seen) if seen.kind() == Kind::Symlink && follow => {
-                    match resolve::object(&start, &name, true) {
+                    let from = match start.take() {
+                        Some(start) => start,
+                        None => self.start(asked, at)?,
+                    };
+                    match resolve::object(&from, &name, true) {
                         Ok(object) => {
-                            let place = self.place_of(&start, &object);
+                            let place = self.place_of(&from, &object);
                             return Ok(Target::There(object.name, object.seen, place));
                         }
                         // A dangling link: an open that creates makes what it points to.
@@ -58,15 +61,14 @@ impl Supervisor {
                                 fault: None,
                             };
                             let dir = if name.is_absolute() {
-                                Rc::clone(&start.root)
+                                Rc::clone(&from.root)
                             } else {
                                 place.dir
                             };
-                            start = Start {
-                                dir,
-                                root: Rc::clone(&start.root),
-                                ..start
-                            };
+                            let next = Start { dir, ..from };
+                            (place, _) = resolve::place(&next, &name)?;
+                            self.mark_elsewhere(asked, &mut place)?;
+                            start = Some(next);
                         }
                         Err(errno) => return Err(errno),
                     }
@@ -92,7 +94,7 @@ impl Supervisor {
             path: cstring(object.name.clone()),
             fault: None,
         };
-        let place = resolve::place(start, &name).ok()?;
+        let (place, _) = resolve::place(start, &name).ok()?;
         let seen = sys::statx(place.fd(), &place.last, libc::AT_SYMLINK_NOFOLLOW).ok()?;
         seen.same(&object.seen).then_some(place)
     }

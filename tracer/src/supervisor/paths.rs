@@ -2,8 +2,10 @@
 
 use super::{Asked, Supervisor};
 use crate::decode::Name;
+use crate::pending::Pending;
 use crate::resolve::{self, Caller, Object, Place, Start};
 use crate::sys::{self, Errno};
+use crate::syscalls::Decode;
 use crate::tasks::Held;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -90,13 +92,15 @@ impl Supervisor {
 
     /// The task's working directory. Asking whether it is still the same costs a third of asking for it.
     pub(super) fn present_cwd(&mut self, asked: &Asked) -> sys::Result<Rc<Held>> {
-        let path = cwd_path(asked.who.tid);
+        let path = task_path(asked.who.tid, b"cwd", b"");
         let epoch = self.epoch;
+        let holds = self.names_hold();
         if let Some((held, since)) = self
             .tasks
             .process(asked.pid)
             .and_then(|process| process.cwd.as_ref())
             && *since == epoch
+            && holds
             && sys::statx(self.tasks.proc(), &path, 0)?.same(&held.seen)
         {
             return Ok(Rc::clone(held));
@@ -121,10 +125,80 @@ impl Supervisor {
         if name.bytes().is_empty() {
             return Err(Errno(libc::ENOENT));
         }
+        let keeps = self.keeps_parent(asked, name);
+        if let Some(parent) = keeps
+            && let Some(dir) = self.kept_parent(asked, parent)
+        {
+            let last = resolve::last(name)?;
+            return Ok(Place { dir, last });
+        }
         let start = self.start(asked, name)?;
-        let mut place = resolve::place(&start, name)?;
+        let (mut place, plain) = resolve::place(&start, name)?;
         self.mark_elsewhere(asked, &mut place)?;
+        if let Some(parent) = keeps
+            && plain
+            && self.covers.holds(&place.dir.name)
+        {
+            self.parents
+                .insert(parent, Rc::clone(&place.dir), self.epoch);
+        }
         Ok(place)
+    }
+
+    /// The places of two names. When the same bytes lead to both, one walk does for both: nobody could tell it from two without
+    /// anything between them.
+    pub(super) fn places(
+        &mut self,
+        asked: &Asked,
+        names: [&Name; 2],
+    ) -> sys::Result<(Place, Place)> {
+        let a = self.place(asked, names[0])?;
+        let [one, other] = names;
+        let beside = other.fault.is_none()
+            && (one.dir, resolve::leading(one)) == (other.dir, resolve::leading(other))
+            && one.is_absolute() == other.is_absolute()
+            && !other.bytes().is_empty();
+        let b = if beside {
+            Place {
+                dir: Rc::clone(&a.dir),
+                last: resolve::last(other)?,
+            }
+        } else {
+            self.place(asked, other)?
+        };
+        Ok((a, b))
+    }
+
+    /// The bytes that lead to a name's directory, when that may be a kept one: not for a task with a root or mounts of its own,
+    /// nor while something may be moving directories.
+    fn keeps_parent<'n>(&self, asked: &Asked, name: &'n Name) -> Option<&'n [u8]> {
+        let parent = resolve::leading(name)?;
+        let fits = asked.home && (name.dir.is_none() || name.is_absolute());
+        (fits && self.names_hold()).then_some(parent)
+    }
+
+    /// Whether no call is in flight that may change the absolute names of directories, so that the epoch tells.
+    fn names_hold(&self) -> bool {
+        let mounts = || {
+            let mut doubts = self.doubted.values();
+            doubts.any(|doubt| matches!(doubt, Decode::Mount | Decode::Root))
+        };
+        !self.adrift && !self.pending.iter().any(Pending::turns_names) && !mounts()
+    }
+
+    /// The kept directory that these bytes lead to, when they lead there now.
+    fn kept_parent(&self, asked: &Asked, parent: &[u8]) -> Option<Rc<Held>> {
+        let held = self.parents.get(parent, self.epoch)?;
+        // The walk begins at the task's own working directory, and is refused where the task's would be. What it fails with is
+        // found again by the walk in full.
+        let now = if parent.first() == Some(&b'/') {
+            sys::statx(sys::CWD, &super::names::cstring(parent.to_vec()), 0)
+        } else {
+            let path = task_path(asked.who.tid, b"cwd/", parent);
+            sys::statx(self.tasks.proc(), &path, 0)
+        };
+        now.is_ok_and(|now| now.same(&held.seen))
+            .then(|| Rc::clone(held))
     }
 
     /// The object a name means; an empty name with AT_EMPTY_PATH means what the descriptor holds.
@@ -141,8 +215,16 @@ impl Supervisor {
         if name.bytes().is_empty() {
             return Err(Errno(libc::ENOENT));
         }
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        // What this fails with is found again below.
+        if self.keeps_parent(asked, name).is_some()
+            && let Ok(place) = self.place(asked, name)
+            && let Ok(Some(object)) = resolve::beside(&place, follow)
+        {
+            return Ok(object);
+        }
         let start = self.start(asked, name)?;
-        let mut object = resolve::object(&start, name, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
+        let mut object = resolve::object(&start, name, follow)?;
         if !asked.home && self.covers.is_elsewhere(object.fd.as_fd()) {
             object.name.splice(0..0, ELSEWHERE.iter().copied());
         }
@@ -168,10 +250,13 @@ impl Supervisor {
     }
 }
 
-fn cwd_path(tid: u32) -> std::ffi::CString {
+/// `TID/what/rest`, below the outer /proc.
+fn task_path(tid: u32, what: &[u8], rest: &[u8]) -> std::ffi::CString {
     use std::io::Write as _;
-    let mut path = Vec::with_capacity(16);
+    let mut path = Vec::with_capacity(16 + rest.len());
     // Writing into a Vec cannot fail.
-    let _done = write!(path, "{tid}/cwd");
-    std::ffi::CString::new(path).unwrap_or_default()
+    let _done = write!(path, "{tid}/");
+    path.extend_from_slice(what);
+    path.extend_from_slice(rest);
+    super::names::cstring(path)
 }

@@ -3,7 +3,7 @@
 use super::{Asked, Handled, Supervisor};
 use crate::pending::{Effect, Evidence, Expected, Pending};
 use crate::sys::{self, Seen};
-use effigy_journal::{By, Op, Outcome, Why};
+use effigy_journal::{By, Kind, Op, Outcome, Why};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -87,6 +87,7 @@ impl Supervisor {
         {
             let mut pending = self.pending.remove(index);
             // It may still be carried out.
+            self.adrift |= pending.turns_names();
             if let Expected::Other { seal, .. } = &mut pending.expected {
                 self.recorder.confirm_seal(seal.take(), true);
             }
@@ -240,7 +241,10 @@ impl Supervisor {
     fn apply(&mut self, effect: Effect, stat: Option<&effigy_journal::Stat>) {
         let model = &mut self.recorder.model;
         match effect {
-            Effect::Creates(path) => model.created(&path, stat, None),
+            Effect::Creates(path) => {
+                model.created(&path, stat, None);
+                self.epoch += u64::from(stat.is_some_and(|stat| stat.kind == Kind::Symlink));
+            }
             Effect::Removes(path) => model.removed(&path),
             Effect::Changes(path) => model.changed(&path, stat),
             Effect::Writes(path, version) => {
@@ -249,15 +253,16 @@ impl Supervisor {
             }
             Effect::Renames(from, to, directory) => {
                 model.renamed(&from, &to, directory);
-                if directory {
-                    self.epoch += 1;
-                }
+                self.epoch += 1;
             }
             Effect::Exchanges(a, b) => {
                 model.exchanged(&a, &b);
                 self.epoch += 1;
             }
-            Effect::Links(from, to) => model.linked(&from, &to),
+            Effect::Links(from, to) => {
+                model.linked(&from, &to);
+                self.epoch += 1;
+            }
         }
     }
 }

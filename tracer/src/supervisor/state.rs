@@ -37,6 +37,10 @@ impl Supervisor {
             // Entered before it is known to succeed: what may be confined is not performed for.
             Decode::Landlock => self.tasks.landlock(asked.who.tid),
             decode => {
+                if decode == Decode::Mount {
+                    // What is held would keep a filesystem busy.
+                    self.parents.clear();
+                }
                 self.tasks.doubt(asked.who.tid);
                 // Looked at once the call is over: at the thread's next one.
                 self.doubted.insert(asked.who.tid, decode);
