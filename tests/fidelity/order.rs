@@ -12,13 +12,14 @@ use base64::Engine as _;
 use serde_json::Value;
 
 use super::scripts::Scripts;
-use crate::harness::{Scene, as_everyone, as_root, has};
+use crate::harness::{Scene, as_everyone, has};
 
 const START: &str = "mkdir one two; for f in a one/b two/c; do echo old >$f; done";
 
-#[test]
-fn names_fought_over_by_many() {
-    as_root(fought_over);
+as_everyone! {
+    fn names_fought_over_by_many(scene: &Scene) {
+        fought_over(scene);
+    }
 }
 
 fn fought_over(scene: &Scene) {
