@@ -23,18 +23,30 @@ impl From<&Stat> for Attributes {
     }
 }
 
+/// What events say of an object; shared by all its names.
+#[derive(Debug, Default)]
+pub(crate) struct Object {
+    /// The version its content is.
+    version: Cell<Option<VersionId>>,
+    attributes: Cell<Option<Attributes>>,
+}
+
 /// What events say of a path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// The version its content is; shared by all names of a file.
-    pub(crate) version: Option<Rc<Cell<VersionId>>>,
+    object: Rc<Object>,
     /// An event explains its content.
     pub(crate) content: bool,
     /// An event has removed it.
     pub(crate) gone: bool,
     /// It came here with everything below it.
     pub(crate) moved: bool,
-    pub(crate) attributes: Option<Attributes>,
+}
+
+impl Known {
+    pub(crate) fn attributes(&self) -> Option<Attributes> {
+        self.object.attributes.get()
+    }
 }
 
 /// All paths the session has changed: a tree of names, in which a directory that moves takes what is below it along at the cost
@@ -140,38 +152,35 @@ impl Model {
     }
 
     pub(crate) fn version(&self, path: &[u8]) -> Option<VersionId> {
-        self.get(path)?
-            .version
-            .as_ref()
-            .map(|version| version.get())
+        self.get(path)?.object.version.get()
     }
 
     /// An entry of its own for something made here.
     pub(crate) fn created(&mut self, path: &[u8], stat: Option<&Stat>, version: Option<VersionId>) {
+        let object = Object {
+            version: Cell::new(version),
+            attributes: Cell::new(stat.map(Attributes::from)),
+        };
         *self.slot(path) = Some(Known {
-            version: version.map(|version| Rc::new(Cell::new(version))),
+            object: Rc::new(object),
             content: true,
-            attributes: stat.map(Attributes::from),
             ..Known::default()
         });
     }
 
-    /// New content for a file, under all its names.
+    /// New content for a file.
     pub(crate) fn written(&mut self, path: &[u8], version: VersionId) {
         let known = self.slot(path).get_or_insert_default();
         known.content = true;
         known.gone = false;
-        match &known.version {
-            Some(shared) => shared.set(version),
-            None => known.version = Some(Rc::new(Cell::new(version))),
-        }
+        known.object.version.set(Some(version));
     }
 
     pub(crate) fn changed(&mut self, path: &[u8], stat: Option<&Stat>) {
         let known = self.slot(path).get_or_insert_default();
         known.gone = false;
         if let Some(stat) = stat {
-            known.attributes = Some(Attributes::from(stat));
+            known.object.attributes.set(Some(Attributes::from(stat)));
         }
     }
 
@@ -277,12 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_file_share_its_version() {
+    fn names_of_one_file_share_what_is_known_of_it() {
         let mut model = Model::default();
         model.created(b"/a", None, Some(VersionId(1)));
         model.linked(b"/a", b"/b");
         model.written(b"/b", VersionId(2));
         assert_eq!(model.version(b"/a"), Some(VersionId(2)));
+        model.created(b"/b", None, Some(VersionId(3)));
+        assert_eq!(model.version(b"/a"), Some(VersionId(2)), "another file");
     }
 
     #[test]

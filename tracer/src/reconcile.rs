@@ -128,7 +128,9 @@ impl Comparison<'_> {
     }
 
     fn attributes(&mut self, path: &[u8], known: &Known, seen: &Seen) {
-        let Some(last) = known.attributes else { return };
+        let Some(last) = known.attributes() else {
+            return;
+        };
         // A write takes set-id bits away, which nobody calls for.
         let plain = |a: Attributes| Attributes {
             mode: a.mode & 0o1777,
