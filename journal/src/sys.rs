@@ -15,7 +15,7 @@ mod content;
 mod tree;
 
 pub(crate) use content::{
-    content_size, copy, create_new, link, open_regular, reflink, regular_size, unlink,
+    content_size, copy, create_new, link, open_regular, read_small, reflink, regular_size, unlink,
 };
 pub(crate) use tree::{allocated, remove_tree};
 

@@ -9,10 +9,14 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 
 mod table;
 
 pub use table::{Location, VersionTable};
+
+/// A file of at most this many bytes is copied by hand at once: sharing its blocks takes longer.
+const SMALL: u64 = 64 << 10;
 
 /// How much content is worth a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +115,8 @@ impl Versions {
         self.seal_content(id, file.as_fd())
     }
 
-    /// Keeps the content of an open, readable file that is about to be overwritten: by reflink, else by a copy within the
-    /// budget. The file's offset is not moved.
+    /// Keeps the content of an open, readable file that is about to be overwritten: by reflink unless it is small, else by a copy
+    /// within the budget. The file's offset is not moved.
     ///
     /// # Errors
     /// When it can be neither reflinked nor copied.
@@ -128,11 +132,23 @@ impl Versions {
             return Ok(lost);
         }
         let name = file_name(id);
+        if size <= SMALL && !sparse && self.within(size) {
+            let content = sys::read_small(file, size).map_err(error("read"))?;
+            let target = sys::create_new(self.dir.as_fd(), &name).map_err(error("create"))?;
+            let len = content.len() as u64;
+            return match target.write_all_at(&content, 0) {
+                Ok(()) => Ok((Sealed::Copied, VersionContent::Sealed { len })),
+                Err(source) => {
+                    self.forget(id);
+                    Err(error("copy")(source))
+                }
+            };
+        }
         let target = sys::create_new(self.dir.as_fd(), &name).map_err(error("create"))?;
         if sys::reflink(file, target.as_fd()).is_ok() {
             return Ok((Sealed::Reflinked, VersionContent::Sealed { len: size }));
         }
-        if matches!(self.budget, Budget::File(limit) if size > limit) {
+        if !self.within(size) {
             self.forget(id);
             return Ok(lost);
         }
@@ -142,6 +158,15 @@ impl Versions {
                 self.forget(id);
                 Err(error("copy")(source))
             }
+        }
+    }
+
+    /// Whether a file of this size may be copied.
+    fn within(&self, size: u64) -> bool {
+        match self.budget {
+            Budget::All => true,
+            Budget::File(limit) => size <= limit,
+            Budget::None => false,
         }
     }
 

@@ -80,6 +80,23 @@ pub(crate) fn reflink(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Res
     }
 }
 
+/// The first `size` bytes of a file, or what there is. The offset is not moved.
+pub(crate) fn read_small(file: BorrowedFd<'_>, size: u64) -> io::Result<Vec<u8>> {
+    let mut content = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+    let mut done = 0;
+    while done < content.len() {
+        let offset = i64::try_from(done).map_err(io::Error::other)?;
+        match pread(file, &mut content[done..], offset) {
+            Ok(0) => break,
+            Ok(got) => done += got,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    content.truncate(done);
+    Ok(content)
+}
+
 /// Copies up to `size` bytes into an empty file and says how many there were. The source's offset is not moved.
 pub(crate) fn copy(
     source: BorrowedFd<'_>,
