@@ -201,6 +201,13 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
         }),
         other => other,
     };
+    let both = |r: &mut Reader<'_>| match call.paths {
+        [one, other] => match r.two_names(*one, *other) {
+            Some(names) => Ok(names),
+            None => Ok([path(r, 0)?, second(r)?]),
+        },
+        _ => Err(Undecoded::Uninteresting),
+    };
     // With AT_EMPTY_PATH, a null pointer is as good as an empty path.
     let path_or_nothing = |r: &mut Reader<'_>, at_flags: i32| match call.paths.first() {
         Some(arg) if at_flags & EMPTY != 0 && r.arg(usize::from(arg.path)) == 0 => Ok(Name {
@@ -250,11 +257,8 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
             {
                 return Err(Undecoded::Fails(libc::EINVAL));
             }
-            Request::Rename {
-                from: path(&mut r, 0)?,
-                to: second(&mut r)?,
-                flags,
-            }
+            let [from, to] = both(&mut r)?;
+            Request::Rename { from, to, flags }
         }
         Decode::Link | Decode::Linkat => {
             let flags = if call.decode == Decode::Linkat {
@@ -263,11 +267,8 @@ pub(crate) fn decode(notification: &Notification, abi: Abi, call: &Call) -> Resu
                 0
             };
             let flags = only(flags, libc::AT_SYMLINK_FOLLOW | EMPTY)?;
-            Request::Link {
-                from: path(&mut r, 0)?,
-                to: second(&mut r)?,
-                flags,
-            }
+            let [from, to] = both(&mut r)?;
+            Request::Link { from, to, flags }
         }
         Decode::Symlink => {
             let target = r.string(r.arg(0))?;

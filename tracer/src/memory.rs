@@ -54,6 +54,49 @@ pub(crate) fn read(tid: u32, address: u64, into: &mut [u8]) -> Result<usize, Fau
     }
 }
 
+/// Reads the first bytes at two addresses at once, as far as their pages go: two strings, when both end there.
+pub(crate) fn two_strings(tid: u32, addresses: [u64; 2]) -> Option<[Vec<u8>; 2]> {
+    const MOST: usize = 256;
+    let mut buffers = [[0u8; MOST]; 2];
+    let [one, other] = &mut buffers;
+    let mut lens = [0; 2];
+    let mut remote = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; 2];
+    for (index, address) in addresses.into_iter().enumerate() {
+        let to_page_end = usize::try_from(PAGE - address % PAGE).ok()?;
+        lens[index] = to_page_end.min(MOST);
+        remote[index] = libc::iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(usize::try_from(address).ok()?),
+            iov_len: lens[index],
+        };
+    }
+    let local = [
+        libc::iovec {
+            iov_base: one.as_mut_ptr().cast(),
+            iov_len: lens[0],
+        },
+        libc::iovec {
+            iov_base: other.as_mut_ptr().cast(),
+            iov_len: lens[1],
+        },
+    ];
+    // SAFETY: process_vm_readv(2) writes at most as many bytes into each buffer as its iovec says, which are no more than it
+    // has; the remote addresses are never used here.
+    let got = unsafe {
+        libc::process_vm_readv(tid.cast_signed(), local.as_ptr(), 2, remote.as_ptr(), 2, 0)
+    };
+    if usize::try_from(got) != Ok(lens[0] + lens[1]) {
+        return None;
+    }
+    let whole = |buffer: &[u8], len: usize| {
+        let nul = buffer[..len].iter().position(|byte| *byte == 0)?;
+        Some(buffer[..nul].to_vec())
+    };
+    Some([whole(&*one, lens[0])?, whole(&*other, lens[1])?])
+}
+
 fn fault(error: &io::Error) -> Fault {
     match error.raw_os_error() {
         Some(libc::EFAULT) => Fault::Bad,

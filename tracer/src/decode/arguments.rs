@@ -61,6 +61,20 @@ impl Reader<'_> {
         })
     }
 
+    /// Two short paths with one read; `None` when it takes more to tell what they are.
+    pub(super) fn two_names(&self, one: PathArg, other: PathArg) -> Option<[Name; 2]> {
+        let address = |arg: PathArg| self.arg(usize::from(arg.path));
+        let [a, b] = memory::two_strings(self.tid(), [address(one), address(other)])?;
+        let name = |arg, path| {
+            Some(Name {
+                dir: self.dir(arg),
+                path: CString::new(path).ok()?,
+                fault: None,
+            })
+        };
+        Some([name(one, a)?, name(other, b)?])
+    }
+
     /// The descriptor a path is relative to.
     pub(super) fn dir(&self, arg: PathArg) -> Option<i32> {
         arg.dir
