@@ -5,7 +5,7 @@ use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -30,13 +30,13 @@ fn fought_over(scene: &Scene) {
     for seed in ["1", "2", "3"] {
         let session = format!("race{seed}");
         scene
-            .sh("rm -rf ../work/* ../copy; mkdir ../copy")
+            .sh(&format!("rm -rf ../work/*; mkdir ../{session}"))
             .run()
             .must_succeed();
         scene.sh(START).run().must_succeed();
         scene
             .sh(START)
-            .dir(scene.area().join("copy"))
+            .dir(scene.area().join(&session))
             .run()
             .must_succeed();
         scene
@@ -56,23 +56,14 @@ fn fought_over(scene: &Scene) {
             .collect();
         assert!(events.len() > 500, "only {} events", events.len());
         for event in &events {
-            if let Err(error) = event.carry_out(&scene.area().join("copy")) {
+            if let Err(error) = event.carry_out(&scene.area().join(&session)) {
                 panic!("{}: {error}, in the order of the journal", event.line);
             }
         }
         scene.commit(&session);
-        // All but the contents, of which the log only has the numbers.
-        let listing = |dir: PathBuf| {
-            scene
-                .sh("find . -printf '%P %y %m %n %l\\n' | sort")
-                .dir(dir)
-                .run()
-                .must_succeed()
-                .text()
-        };
         assert_eq!(
-            listing(scene.area().join("copy")),
-            listing(scene.work()),
+            listing(&scene.area().join(&session)),
+            listing(&scene.work()),
             "the events in order, and the session's tree"
         );
     }
@@ -95,6 +86,25 @@ as_everyone! {
             assert_eq!(four, ["mkdir", "rename", "rmdir", last], "round {number}");
         }
     }
+}
+
+/// Everything in a tree but contents, of which the log only has the numbers.
+fn listing(top: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut todo = vec![top.to_owned()];
+    while let Some(path) = todo.pop() {
+        let meta = path.symlink_metadata().expect("it was listed");
+        let target = fs::read_link(&path).unwrap_or_default();
+        let name = path.strip_prefix(top).expect("it is below").to_owned();
+        let (mode, links) = (meta.mode(), meta.nlink());
+        lines.push(format!("{name:?} {mode:o} {links} {target:?}"));
+        if meta.is_dir() {
+            let entries = fs::read_dir(&path).expect("a directory");
+            todo.extend(entries.map(|entry| entry.expect("an entry").path()));
+        }
+    }
+    lines.sort();
+    lines
 }
 
 /// A successful event that changes something, its paths relative to the working directory of the run.
