@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use effigy_journal::Op;
+use effigy_journal::{Budget, Op};
 
-use crate::render::quantity::{parse_age, parse_size};
+use crate::render::quantity::{parse_age, parse_budget, parse_size};
 
 const EXIT_STATUS: &str = "\
 Exit status of `run` and `shell`: the command's own; 128+n if signal n killed it; 127 command not found; \
@@ -144,6 +144,10 @@ pub(crate) struct RunOptions {
     /// Record reads too: opens for reading, stat, access, readlink, getxattr, chdir
     #[arg(long, conflicts_with = "no_trace")]
     pub(crate) reads: bool,
+
+    /// Keep contents that are lost on the way: `all`, `none`, or files of at most SIZE bytes [default: 64M]
+    #[arg(long, value_name = "all|SIZE|none", value_parser = parse_budget, conflicts_with = "no_trace")]
+    pub(crate) keep_versions: Option<Budget>,
 
     /// Keep the effects only, without the ordered journal
     #[arg(long)]

@@ -116,11 +116,10 @@ fn execute(
     request.signal_mask = signals.mask_of_caller();
     request.own_group = own_group;
     if !args.options.no_trace {
-        let recording =
-            Recording::prepare(session, identity, request.user.as_ref(), args.options.reads)
-                .map_err(|error| {
-                    Failure::new(format!("cannot make the journal of the session: {error}"))
-                })?;
+        let recording = Recording::prepare(session, identity, request.user.as_ref(), &args.options)
+            .map_err(|error| {
+                Failure::new(format!("cannot make the journal of the session: {error}"))
+            })?;
         session.record.traced = true;
         request.recorder = Some(Box::new(recording));
     }

@@ -161,6 +161,12 @@ impl Versions {
         }
     }
 
+    /// Whether a file is worth a copy whatever its size.
+    #[must_use]
+    pub fn keeps_all(&self) -> bool {
+        self.budget == Budget::All
+    }
+
     /// Whether a file of this size may be copied.
     fn within(&self, size: u64) -> bool {
         match self.budget {

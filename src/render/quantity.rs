@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use effigy_journal::Budget;
+
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
@@ -51,6 +53,15 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| format!("{text} is too large"))
+}
+
+/// Reads what `--keep-versions` takes: `all`, `none`, or a size.
+pub(crate) fn parse_budget(text: &str) -> Result<Budget, String> {
+    match text {
+        "all" => Ok(Budget::All),
+        "none" => Ok(Budget::None),
+        size => parse_size(size).map(Budget::File),
+    }
 }
 
 /// Shows a number of bytes in at most five characters: `0B`, `999B`, `1.5K`, `12M`.
@@ -159,6 +170,9 @@ mod tests {
         assert_eq!(parse_size("0"), Ok(0));
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("64K"), Ok(65_536));
+        assert_eq!(parse_budget("64K"), Ok(Budget::File(65_536)));
+        assert_eq!(parse_budget("none"), Ok(Budget::None));
+        assert!(parse_budget("some").is_err());
         assert_eq!(parse_size("64KiB"), Ok(65_536));
         assert_eq!(parse_size("2GB"), Ok(2 << 30));
         for wrong in ["", "M", "1X", "1.5M", "-1", "99999999999T"] {

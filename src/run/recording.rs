@@ -20,6 +20,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::unistd::chown;
 
+use crate::cli::RunOptions;
+
 /// Records one run into its session.
 pub(super) struct Recording {
     prepared: Prepared,
@@ -40,7 +42,7 @@ impl Recording {
         session: &Session,
         identity: Identity,
         user: Option<&User>,
-        reads: bool,
+        options: &RunOptions,
     ) -> io::Result<Self> {
         if let Some(user) = user {
             // Versions are kept with the rights of whom calls are performed for.
@@ -53,9 +55,11 @@ impl Recording {
             .mode(0o600)
             .open(session.journal())?;
         Ok(Self {
-            prepared: Tracer::prepare(Options { reads }),
+            prepared: Tracer::prepare(Options {
+                reads: options.reads,
+            }),
             journal: Some(journal),
-            budget: Budget::default(),
+            budget: options.keep_versions.unwrap_or_default(),
             hidden: session.record.hidden.clone(),
             without_capabilities: identity == Identity::Own || user.is_some(),
             privileged: identity.is_privileged(),

@@ -238,7 +238,7 @@ impl Recorder {
         if append {
             let seal = self.seal_beginning(path, seen, next);
             self.confirm_seal(seal, true);
-        } else if seen.stat.size <= SMALL {
+        } else if seen.stat.size <= SMALL || self.versions.keeps_all() {
             let seal = self.seal_content(covers, path, seen);
             self.confirm_seal(seal, true);
         } else {
