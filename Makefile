@@ -89,6 +89,7 @@ install:
 	"$(EFFIGY)" man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	share="$(DESTDIR)$(PREFIX)/share"
 	install -d "$$share/bash-completion/completions" "$$share/zsh/site-functions" "$$share/fish/vendor_completions.d"
+	install -D -m 644 packaging/apparmor/effigy "$$share/effigy/apparmor"
 	"$(EFFIGY)" completions bash >"$$share/bash-completion/completions/effigy"
 	"$(EFFIGY)" completions zsh >"$$share/zsh/site-functions/_effigy"
 	"$(EFFIGY)" completions fish >"$$share/fish/vendor_completions.d/effigy.fish"
@@ -96,6 +97,7 @@ install:
 uninstall:
 	@rm -f "$(DESTDIR)$(PREFIX)/bin/effigy" "$(DESTDIR)$(PREFIX)"/share/man/man1/effigy.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/effigy-*.1
 	share="$(DESTDIR)$(PREFIX)/share"
+	rm -rf "$$share/effigy"
 	rm -f "$$share/bash-completion/completions/effigy" "$$share/zsh/site-functions/_effigy" "$$share/fish/vendor_completions.d/effigy.fish"
 
 clean:

@@ -263,8 +263,8 @@ fn refused_namespaces(errno: i32) -> Option<String> {
         "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
         "1",
     ) {
-        "AppArmor restricts user namespaces here (Ubuntu 23.10 and later): give effigy a profile that allows userns, \
-         or sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+        "AppArmor restricts user namespaces here (Ubuntu 23.10 and later): give effigy a profile that allows userns (share/effigy/apparmor of \
+         an installed effigy, packaging/apparmor/effigy of its sources), or sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
     } else if errno == libc::ENOSPC {
         "too many user namespaces are in use or nested: end some, or sudo sysctl user.max_user_namespaces=15000"
     } else if errno == libc::EPERM {
