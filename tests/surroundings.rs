@@ -20,6 +20,19 @@ fn same_inside(scene: &Scene, script: &str) {
 }
 
 as_everyone! {
+    fn a_program_that_cannot_become_root_is_explained(scene: &Scene) {
+        if !has(scene, "su") {
+            return;
+        }
+        let done = scene.effigy(&["run", "-n", "--", "su", "-s", "/bin/sh", "-c", "exit 0", "nobody"]).run();
+        if scene.is_root() {
+            done.must_succeed();
+            return;
+        }
+        assert!(done.status != 0, "{done}");
+        done.must_say(&["/su failed: inside it cannot become root", "sudo effigy run"]);
+    }
+
     fn root_runs_a_command_as_another_user(scene: &Scene) {
         if !scene.is_root() {
             scene.effigy(&["run", "-n", "--as-user", "--", "true"]).run().must_exit(125).must_say(&["only root", "sudo effigy run --as-user"]);

@@ -1,7 +1,8 @@
 //! What the command was refused because of the semisolate, said once and plainly when it has ended.
 //!
-//! Two refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside, and a file of another owner that
-//! cannot be copied up in a user namespace (EOVERFLOW, "value too large"). The journal names both.
+//! Three refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside, a file of another owner that
+//! cannot be copied up in a user namespace (EOVERFLOW, "value too large"), and a program like sudo that gains nothing inside. The
+//! journal names them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -43,11 +44,27 @@ pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
         );
     }
     say_more(refused.foreign.len());
+    for program in refused.powerless.iter().take(NAMED) {
+        eprintln!(
+            "effigy: {} failed: inside it cannot become root, since what root does could not be held back for you",
+            escaped(program.as_os_str())
+        );
+    }
+    say_more(refused.powerless.len());
+    if !refused.powerless.is_empty() {
+        eprintln!("  hint: run the whole command as root: sudo effigy run");
+    }
     if !refused.foreign.is_empty() {
         eprintln!(
             "  hint: outside it may be yours to change, but an ordinary user's semisolate cannot hold it: sudo effigy run --as-user can"
         );
     }
+}
+
+/// Whether a program runs as root whoever starts it.
+fn is_set_user_id(program: &Path) -> bool {
+    fs::metadata(program)
+        .is_ok_and(|stat| stat.is_file() && stat.uid() == 0 && stat.mode() & libc::S_ISUID != 0)
 }
 
 fn say_more(count: usize) {
@@ -75,6 +92,8 @@ fn is_out_of_reach(session: &Session, passed: &[PathBuf], path: &Path) -> bool {
 struct Refused {
     sockets: BTreeSet<PathBuf>,
     foreign: BTreeSet<PathBuf>,
+    /// Set-user-id programs that failed.
+    powerless: BTreeSet<PathBuf>,
 }
 
 impl Refused {
@@ -95,6 +114,14 @@ impl Refused {
                     if is_out_of_reach(session, passed, &path) {
                         refused.sockets.insert(path);
                     }
+                }
+                (Op::Exit { status }, _) if status.status() != 0 && session.record.uid != 0 => {
+                    let process = reader.processes().get(event.process);
+                    let program = process.and_then(|process| process.exe);
+                    let program = program.map(|exe| reader.paths().path(exe));
+                    refused
+                        .powerless
+                        .extend(program.filter(|exe| is_set_user_id(exe)));
                 }
                 (op, Outcome::Errno(libc::EOVERFLOW)) => {
                     refused
