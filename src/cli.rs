@@ -118,9 +118,13 @@ chosen events.";
 /// How to run, for `run` and `shell` alike.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunOptions {
-    /// Name the session; the name must be free
+    /// Name the session; the name must be free, unless with --resume
     #[arg(short, long, value_name = "NAME")]
     pub(crate) session: Option<String>,
+
+    /// Run again on top of session NAME, in its layers; its journal goes on
+    #[arg(long, requires = "session", conflicts_with_all = ["on", "hide"])]
+    pub(crate) resume: bool,
 
     /// Lay this session over earlier ones that are not applied, the first on top
     ///

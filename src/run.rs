@@ -3,6 +3,7 @@
 mod explain;
 mod recording;
 mod refusal;
+mod resume;
 mod signals;
 mod sockets;
 mod stack;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use effigy_journal::session::environment_digest;
-use effigy_journal::{Cover, Exit, Named, RootState, Session, State, Store, Timestamp};
+use effigy_journal::{Cover, Exit, Named, Record, RootState, Session, State, Store, Timestamp};
 use effigy_semisolate::{
     Built, Ended, ExecError, Identity, Plan, Progress, RealTree, Request, Running, Wishes,
     current_mounts,
@@ -42,6 +43,8 @@ use user::Account;
 enum Outcome {
     Ended(Ended),
     NotStarted(ExecError),
+    /// The supervisor is gone: nobody knows what the command came to, and what it wrote is in the session.
+    Lost(anyhow::Error),
 }
 
 /// Runs a command in a semisolate and keeps what it did as a session.
@@ -54,24 +57,51 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             .hint("cd to one that exists")
     })?;
     let identity = Identity::of_this_process(args.options.root);
-    let stack = Stack::find(&store, &args.options.on)?;
+    let resumed = match args.options.resume {
+        true => Some(resume::find(&store, &args.options)?),
+        false => None,
+    };
+    let stack = match &resumed {
+        Some(session) => Stack::below(&store, session)?,
+        None => Stack::find(&store, &args.options.on)?,
+    };
     let passed = sockets::named(&args.options)?;
-    let wishes = wishes(args, &cwd, store.dir(), &stack, &passed)?;
+    let mut wishes = wishes(args, &cwd, store.dir(), &stack, &passed)?;
+    wishes
+        .hide
+        .extend(resumed.iter().flat_map(stack::hidden).cloned());
+    wishes.hide.sort();
+    wishes.hide.dedup();
     let mounts = current_mounts().cannot()?;
     let mut plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
-    plan.lay_over(&stack.lowers(), &mounts, &RealTree)
-        .cannot()?;
-    let below = stack.below(&plan);
+    match &resumed {
+        Some(session) => resume::go_on(&mut plan, session, &stack.lowers(), &mounts)?,
+        None => plan
+            .lay_over(&stack.lowers(), &mounts, &RealTree)
+            .cannot()?,
+    }
+    let below = stack.beneath(&plan);
 
     let terminal = has_terminal().then(Terminal::remember).flatten();
-    let mut session = store::create(&store, args.options.session.as_deref())?;
-    describe(&mut session, args, &cwd, identity, &wishes);
-    session.record.lower = stack.ids();
-    session.record.passed = passed;
+    let before = resumed.as_ref().map(|session| session.record.clone());
+    let mut session = match resumed {
+        Some(session) => session,
+        None => {
+            let mut session = store::create(&store, args.options.session.as_deref())?;
+            session.record.start = Timestamp::now();
+            session.record.hidden = wishes.hide.clone();
+            session.record.lower = stack.ids();
+            session
+        }
+    };
+    describe(&mut session, args, &cwd, identity);
+    session.record.passed.extend(passed);
+    session.record.passed.sort();
+    session.record.passed.dedup();
     let outcome = match execute(args, &mut session, plan, &below, identity, &cwd) {
         Ok(outcome) => outcome,
         Err(error) => {
-            discard(&store, session);
+            give_up(&store, session, before);
             return Err(error);
         }
     };
@@ -83,8 +113,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     write_after_command();
     crate::raise_descriptor_limit();
     match outcome {
+        Outcome::Lost(error) => Err(error),
         Outcome::NotStarted(error) => {
-            discard(&store, session);
+            give_up(&store, session, before);
             Err(refusal::not_started(error))
         }
         Outcome::Ended(ended) => finish(args, &store, session, ended, &wishes.sockets),
@@ -127,10 +158,17 @@ fn execute(
         .build()
         .map_err(|error| refusal::not_built(error, &session.layers()))?;
     keep_built(session, &ready.built, below, identity);
-    session.record.released = Timestamp::now();
+    if !args.options.resume {
+        // Of a session that goes on, what was changed between its runs was changed meanwhile.
+        session.record.released = Timestamp::now();
+    }
+    session.record.state = State::Recording;
     session.save_soon().cannot()?;
     let running = ready.go().cannot()?;
-    let outcome = attend(running, &signals)?;
+    let outcome = match attend(running, &signals) {
+        Ok(outcome) => outcome,
+        Err(error) => return Ok(Outcome::Lost(error)),
+    };
     if let Outcome::Ended(ended) = &outcome {
         session.clear_work().map_err(|error| {
             Failure::new(format!("cannot tidy the layers of the session: {error}"))
@@ -255,18 +293,20 @@ fn must_restore(args: &RunArgs, outcome: &Outcome) -> bool {
     killed || !(args.options.yes || args.options.keep)
 }
 
-/// A session in which nothing ran is not worth keeping; when it cannot be deleted, `effigy ls` shows it.
-fn discard(store: &Store, session: Session) {
-    let _shown_by_ls = store.discard(session);
+/// A session in which nothing ran is not worth keeping; when it cannot be deleted, `effigy ls` shows it. One that was to go on is
+/// as it was.
+fn give_up(store: &Store, mut session: Session, before: Option<Record>) {
+    let Some(before) = before else {
+        let _shown_by_ls = store.discard(session);
+        return;
+    };
+    session.record = before;
+    // With either failing the session counts as interrupted, and loses nothing.
+    let _interrupted = session.clear_work();
+    let _interrupted = session.save_soon();
 }
 
-fn describe(
-    session: &mut Session,
-    args: &RunArgs,
-    cwd: &Path,
-    identity: Identity,
-    wishes: &Wishes,
-) {
+fn describe(session: &mut Session, args: &RunArgs, cwd: &Path, identity: Identity) {
     let record = &mut session.record;
     record.argv = args
         .command
@@ -280,8 +320,10 @@ fn describe(
     record.environment = environment_digest(
         env::vars_os().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())),
     );
-    record.start = Timestamp::now();
-    record.hidden = wishes.hide.clone();
+    record.end = None;
+    record.exit = None;
+    record.effects = None;
+    record.bytes = None;
     record.kernel = nix::sys::utsname::uname()
         .map(|name| escaped(name.release()).to_string())
         .unwrap_or_default();
@@ -298,6 +340,12 @@ fn keep_built(session: &mut Session, built: &Built, below: &Beneath, identity: I
         }
     };
     let (own_uid, own_gid) = (session.record.uid, session.record.gid);
+    let earlier = std::mem::take(&mut session.record.covers);
+    // Of a layer that goes on, what its root was given at first still counts.
+    let given = |path: &Path| {
+        let cover = earlier.iter().find(|cover| cover.mount_point == path);
+        cover.map(|cover| cover.root)
+    };
     session.record.covers = built
         .covers
         .iter()
@@ -310,11 +358,11 @@ fn keep_built(session: &mut Session, built: &Built, below: &Beneath, identity: I
         .map(|(cover, (below, hides))| Cover {
             layer: cover.layer,
             mount_point: cover.mount_point.clone(),
-            root: RootState {
+            root: given(&cover.mount_point).unwrap_or(RootState {
                 mode: cover.mode,
                 uid: on_disk(cover.uid, own_uid),
                 gid: on_disk(cover.gid, own_gid),
-            },
+            }),
             staged: cover.staged,
             mounted: Some(cover.mounted),
             below,

@@ -152,8 +152,8 @@ pub(crate) fn create(store: &Store, name: Option<&str>) -> anyhow::Result<Sessio
                 "free some space there (effigy gc, effigy discard), or choose another place with --store DIR or EFFIGY_STORE"
                     .to_owned(),
             ),
-            CreateError::NameTaken { id, .. } => Some(format!(
-                "choose another name, or delete that session: effigy discard {id}"
+            CreateError::NameTaken { name, id } => Some(format!(
+                "--resume -s {name} runs on top of it; or choose another name, or delete it: effigy discard {id}"
             )),
             CreateError::Io { .. } => {
                 Some("choose another place with --store DIR or EFFIGY_STORE".to_owned())

@@ -7,13 +7,13 @@ use crate::harness::{Scene, as_everyone, wait_for_line};
 use crate::sessions::lives;
 use crate::trees::{Times, Tree};
 
-fn kill(child: &mut Child) {
+pub(crate) fn kill(child: &mut Child) {
     child.kill().expect("kill -9");
     child.wait().expect("wait");
 }
 
 /// Waits until a thing is so: what is killed is gone only when the kernel comes to it.
-fn soon(mut so: impl FnMut() -> bool) -> bool {
+pub(crate) fn soon(mut so: impl FnMut() -> bool) -> bool {
     (0..400).any(|_| {
         let now = so();
         if !now {

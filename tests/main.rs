@@ -20,6 +20,7 @@ mod killed;
 mod law;
 mod programs;
 mod replay;
+mod resuming;
 mod sessions;
 mod sockets;
 mod stacking;

@@ -226,7 +226,10 @@ impl Session {
     }
 
     /// Keeps room aside for the record's last writing.
-    pub(crate) fn keep_room(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn keep_room(&self) -> io::Result<()> {
         fs::write(self.reserve(), [0x5a; RESERVE])
     }
 
@@ -281,18 +284,22 @@ impl Session {
         builder.create(self.work(layer))
     }
 
-    /// Removes what the overlays kept for themselves while they were mounted. Among it are further names of files with several
-    /// (their index), which must not be counted when such a file is put in place.
+    /// Removes what only the mounted overlays needed: what they kept for themselves, and what stood in for real directories. Among
+    /// it are further names of files with several (their index), which must not be counted when such a file is put in place; and
+    /// the mark that an overlay was not unmounted in order, with which the kernel refuses to mount it again.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn clear_work(&self) -> io::Result<()> {
-        for cover in &self.record.covers {
-            let layer = self.layers().join(cover.layer.to_string());
-            match File::open(&layer) {
-                Ok(layer) => sys::remove_tree(layer.as_fd(), c"work")?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+        // A run that was killed early has layers that its record does not name.
+        for entry in fs::read_dir(self.layers())? {
+            let mut options = fs::OpenOptions::new();
+            let layer = options
+                .read(true)
+                .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+                .open(entry?.path())?;
+            for name in [c"work", c"lower", c"below"] {
+                sys::remove_tree(layer.as_fd(), name)?;
             }
         }
         Ok(())

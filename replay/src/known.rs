@@ -150,7 +150,11 @@ impl Known {
                 raise(&mut self.trees, &path, time);
             }
             if undone && !moves.is_empty() {
-                raise(&mut self.paths, &before(&moves, path.clone()), time);
+                let origin = before(&moves, path.clone());
+                if let Some(parent) = origin.parent() {
+                    raise(&mut self.paths, parent, time);
+                }
+                raise(&mut self.paths, &origin, time);
             }
             raise(&mut self.paths, &path, time);
         }

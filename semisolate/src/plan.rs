@@ -76,6 +76,8 @@ pub struct Cover {
     pub mounted: bool,
     /// What earlier sessions left here.
     pub below: Below,
+    /// The layer is that of an earlier run of the same session.
+    pub resumed: bool,
 }
 
 /// Restrictions of a mount that its cover inherits.
@@ -346,6 +348,7 @@ impl Planner<'_> {
                 hidden: Vec::new(),
                 mounted: path == mount.mount_point,
                 below: Below::default(),
+                resumed: false,
             }),
         );
     }

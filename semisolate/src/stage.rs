@@ -167,6 +167,16 @@ fn copy(real: &OwnedFd, name: &OsStr, stat: &FileStat, lower: &OwnedFd) -> io::R
     Ok(futimens(&to, &accessed(stat), &modified(stat))?)
 }
 
+/// What an upper directory has from an earlier run.
+pub(crate) fn dressed(upper: &OwnedFd) -> io::Result<Root> {
+    let stat = fstatat(upper, "", AtFlags::AT_EMPTY_PATH)?;
+    Ok(Root {
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    })
+}
+
 /// Gives the upper directory, which is the root of a cover, what the real directory has.
 ///
 /// A user cannot give directories away: there the root belongs to the user, with the write permission the user really has, so

@@ -43,7 +43,7 @@ pub struct BuiltCover {
     pub staged: bool,
     /// The real directory is the root of a mount.
     pub mounted: bool,
-    /// Mode bits that the upper directory, which is the cover's root, was given.
+    /// Mode bits that the upper directory, which is the cover's root, was given, or has from an earlier run.
     pub mode: u32,
     /// The owner it was given.
     pub uid: u32,
@@ -157,9 +157,16 @@ impl<'v> View<'v> {
             What::Base | What::Processes => Ok(()),
             What::Cover(cover) => match self.cover(path, cover) {
                 Ok(()) => Ok(()),
-                // What an earlier session wrote there would be missing without a word.
-                Err(error) if !cover.below.layers.is_empty() => {
-                    Err(error).doing(|| format!("lay {} over an earlier session", path.display()))
+                // What was written there before would be missing without a word.
+                Err(error) if cover.resumed || !cover.below.layers.is_empty() => {
+                    let error = match error.raw_os_error() {
+                        // The kernel knows by its handle which directory the layer belongs to.
+                        Some(libc::ESTALE) => {
+                            io::Error::other("the directory is not the one that was there")
+                        }
+                        _ => error,
+                    };
+                    Err(error).doing(|| format!("show what was written in {}", path.display()))
                 }
                 Err(error) => {
                     self.bind(path)?;
@@ -233,6 +240,7 @@ impl<'v> View<'v> {
             stage::whiteout(&upper, name)?;
         }
         let dressed = match &cover.below.dress {
+            _ if cover.resumed => stage::dressed(&upper)?,
             Some(dress) => {
                 let model = open_directory(AT_FDCWD, dress.as_path())?;
                 stage::dress(&model, dress, &upper, self.owner)?

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
-use effigy_journal::writer::Writer;
-use effigy_journal::{Budget, Session, Versions};
+use effigy_journal::writer::{WriteError, Writer};
+use effigy_journal::{Budget, Session, Timestamp, Versions};
 use effigy_semisolate::{Identity, NodeMaker, Pump, Recorder, Turn, User, World};
 use effigy_tracer::{
     Attend, Flow, Layer, MakeNode, Options, Prepared, Tracer, receive_listener, supervise,
 };
 use nix::fcntl::{OFlag, openat};
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::unistd::chown;
@@ -26,7 +27,7 @@ use crate::cli::RunOptions;
 pub(super) struct Recording {
     prepared: Prepared,
     /// Taken by the supervisor.
-    journal: Option<File>,
+    journal: Option<Journal>,
     budget: Budget,
     hidden: Vec<PathBuf>,
     /// The command starts without capabilities.
@@ -36,24 +37,70 @@ pub(super) struct Recording {
     start: Instant,
 }
 
-impl Recording {
-    /// Makes the journal of `session` and builds the filter.
-    pub(super) fn prepare(
-        session: &Session,
-        identity: Identity,
-        user: Option<&User>,
-        options: &RunOptions,
-    ) -> io::Result<Self> {
-        if let Some(user) = user {
-            // Versions are kept with the rights of whom calls are performed for.
-            chown(&session.versions(), Some(user.uid), Some(user.gid))?;
-        }
+/// What is recorded into.
+struct Journal {
+    writer: Writer,
+    /// The same, for reading what earlier runs of the session have done.
+    recorded: Option<File>,
+    /// Nanoseconds since the session's start.
+    earlier: u64,
+    next_version: u32,
+}
+
+impl Journal {
+    /// Begins the journal of a session.
+    fn create(session: &Session) -> Result<Self, WriteError> {
         let journal = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(session.journal())?;
+        Ok(Self {
+            writer: Writer::create(journal)?,
+            recorded: None,
+            earlier: 0,
+            next_version: 0,
+        })
+    }
+
+    /// Goes on with the journal of a session.
+    fn resume(session: &Session) -> Result<Self, WriteError> {
+        let open = || {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(session.journal())
+        };
+        let resumed = Writer::resume(open()?)?;
+        let since = Timestamp::now().since(session.record.start);
+        Ok(Self {
+            writer: resumed.writer,
+            recorded: Some(open()?),
+            // A clock that was set back does not set the journal back.
+            earlier: since.max(resumed.time),
+            next_version: resumed.next_version,
+        })
+    }
+}
+
+impl Recording {
+    /// Makes the journal of `session`, or goes on with it, and builds the filter.
+    pub(super) fn prepare(
+        session: &Session,
+        identity: Identity,
+        user: Option<&User>,
+        options: &RunOptions,
+    ) -> Result<Self, WriteError> {
+        if let Some(user) = user {
+            // Versions are kept with the rights of whom calls are performed for.
+            chown(&session.versions(), Some(user.uid), Some(user.gid)).map_err(io::Error::from)?;
+        }
+        let journal = match options.resume {
+            true => Journal::resume(session)?,
+            false => Journal::create(session)?,
+        };
         Ok(Self {
             prepared: Tracer::prepare(Options {
                 reads: options.reads,
@@ -112,10 +159,12 @@ impl Recorder for Recording {
             outer_proc: outer_proc.try_clone_to_owned()?,
             init: init_pid.unsigned_abs(),
             layers,
-            journal: Writer::create(journal).map_err(io::Error::other)?,
+            journal: journal.writer,
             // Opened through the mount that holds the layers: files are linked from there, and links do not cross mounts.
-            versions: Versions::new(directory("../versions")?, self.budget, 0),
+            versions: Versions::new(directory("../versions")?, self.budget, journal.next_version),
             start: self.start,
+            earlier: journal.earlier,
+            recorded: journal.recorded,
             options: self.prepared.options(),
             command_caps: self.without_capabilities.then_some(0),
             make_node: nodes.map(|nodes| -> Rc<dyn MakeNode> { Rc::new(Nodes(nodes)) }),

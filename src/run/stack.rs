@@ -41,6 +41,15 @@ impl Stack {
         Ok(stack)
     }
 
+    /// The sessions that a session rests on which goes on.
+    pub(super) fn below(store: &Store, session: &Session) -> anyhow::Result<Self> {
+        let mut stack = Self::default();
+        for id in &session.record.lower {
+            stack.push(find_to_read(store, Some(id.as_str()))?)?;
+        }
+        Ok(stack)
+    }
+
     fn push(&mut self, session: Session) -> anyhow::Result<()> {
         if self
             .sessions
@@ -98,19 +107,11 @@ impl Stack {
     /// Paths that one of the sessions hid from its command, and that are as they were: hidden for this run too, which would
     /// otherwise see more than the sessions it is laid over.
     pub(super) fn hidden(&self) -> impl Iterator<Item = &PathBuf> {
-        self.sessions.iter().flat_map(|session| {
-            let hides = |path: &&PathBuf| {
-                let record = &session.record;
-                record
-                    .cover_of(path)
-                    .is_some_and(|cover| is_whiteout(session, cover, path))
-            };
-            session.record.hidden.iter().filter(hides)
-        })
+        self.sessions.iter().flat_map(hidden)
     }
 
     /// What lies below each cover of a plan laid over these sessions, as a record has it.
-    pub(super) fn below(&self, plan: &Plan) -> Beneath {
+    pub(super) fn beneath(&self, plan: &Plan) -> Beneath {
         let covers = plan.covers();
         covers
             .map(|(path, cover)| {
@@ -135,8 +136,16 @@ impl Stack {
     }
 }
 
+/// The paths that a session hid from its command, and that are as they were.
+pub(super) fn hidden(session: &Session) -> impl Iterator<Item = &PathBuf> {
+    session.record.hidden.iter().filter(|path| {
+        let cover = session.record.cover_of(path);
+        cover.is_some_and(|cover| is_whiteout(session, cover, path))
+    })
+}
+
 /// A session as what a run is laid over.
-fn lower(session: &Session) -> Lower {
+pub(super) fn lower(session: &Session) -> Lower {
     let covers = session.record.covers.iter();
     Lower {
         name: session.label().to_owned(),

@@ -63,6 +63,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             layers: Vec::new(),
             journal: Writer::create(journal).map_err(|error| error.to_string())?,
             versions: Versions::new(versions, Budget::default(), 0),
+            earlier: 0,
+            recorded: None,
             start: Instant::now(),
             options,
             command_caps: None,

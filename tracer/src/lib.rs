@@ -28,6 +28,7 @@ mod model;
 mod move_tree;
 mod parents;
 mod pending;
+mod recall;
 mod recent;
 mod reconcile;
 mod recorder;
@@ -41,6 +42,7 @@ use effigy_journal::writer::WriteError;
 use effigy_journal::{Versions, Writer};
 use std::ffi::CStr;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -212,8 +214,12 @@ pub struct World<'w> {
     pub journal: Writer,
     /// The versions.
     pub versions: Versions,
-    /// The start of the session: event times count from here.
+    /// The start of the run.
     pub start: Instant,
+    /// Nanoseconds from the start of the session to that of the run: event times count from the former.
+    pub earlier: u64,
+    /// The journal once more, when the session goes on: what earlier runs have done is read from it.
+    pub recorded: Option<File>,
     /// What is traced: the options given to [`Tracer::prepare`].
     pub options: Options,
     /// The effective capabilities the command starts with; the supervisor performs calls with these. `None`: those the
@@ -270,6 +276,9 @@ pub enum SuperviseError {
     /// The listener failed for good.
     #[error("receive trapped calls")]
     Listener(#[source] io::Error),
+    /// What earlier runs of the session have recorded cannot be read.
+    #[error(transparent)]
+    Recorded(effigy_journal::ReadError),
     /// The journal cannot be written, and a recording must not go on in silence.
     #[error(transparent)]
     Journal(WriteError),
@@ -299,6 +308,8 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
         journal,
         versions,
         start,
+        earlier,
+        recorded,
         options,
         command_caps,
         make_node,
@@ -319,7 +330,10 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
     let covers = covers::Covers::new(layers, outer_proc.as_fd());
     let tasks = tasks::Tasks::new(outer_proc, init, caps)
         .map_err(|errno| setup("look at the view")(io::Error::from_raw_os_error(errno.0)))?;
-    let recorder = recorder::Recorder::new(journal, versions, start);
+    let mut recorder = recorder::Recorder::new(journal, versions, start, earlier);
+    if let Some(recorded) = recorded {
+        recorder.model = recall::recall(recorded).map_err(SuperviseError::Recorded)?;
+    }
     let mut supervisor =
         supervisor::Supervisor::new(listener, tasks, covers, recorder, make_node, options.reads)
             .map_err(setup("wait for several things"))?;

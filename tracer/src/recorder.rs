@@ -29,6 +29,7 @@ pub(crate) struct Recorder {
     versions: Versions,
     pub(crate) model: Model,
     start: Instant,
+    earlier: u64,
     failure: Option<WriteError>,
     pub(crate) events: u64,
     pub(crate) performed: u64,
@@ -42,12 +43,13 @@ pub(crate) struct Recorder {
 const SMALL: u64 = 64 << 10;
 
 impl Recorder {
-    pub(crate) fn new(writer: Writer, versions: Versions, start: Instant) -> Self {
+    pub(crate) fn new(writer: Writer, versions: Versions, start: Instant, earlier: u64) -> Self {
         Self {
             writer,
             versions,
             model: Model::default(),
             start,
+            earlier,
             failure: None,
             events: 0,
             performed: 0,
@@ -57,7 +59,8 @@ impl Recorder {
     }
 
     pub(crate) fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let run = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.earlier.saturating_add(run)
     }
 
     /// Keeps the first failure: a recording that cannot go on must not go on in silence.

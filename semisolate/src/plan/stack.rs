@@ -2,7 +2,7 @@
 //!
 //! Two mount plans need not agree. A cover of an earlier session that this plan lacks is added to it, so that nothing of what was
 //! written there is missing; where that cannot be, the run is refused. A cover that an earlier session lacked takes its part of the
-//! cover that held the directory then.
+//! cover that held the directory then. A session that goes on has the same covers as before, for the same reasons.
 
 use std::path::{Path, PathBuf};
 
@@ -129,6 +129,56 @@ impl Plan {
         Ok(())
     }
 
+    /// Lets a session go on: what it has written is there, and its layers (by mount point) take the writes again. `below` are the
+    /// sessions it was laid over, the topmost first.
+    ///
+    /// # Errors
+    /// Something that was written could not be shown.
+    pub fn go_on(
+        &mut self,
+        session: &Lower,
+        layers: &[(PathBuf, u32)],
+        below: &[Lower],
+        mounts: &[Mount],
+        tree: &dyn Tree,
+    ) -> Result<(), PlanError> {
+        for cover in &session.covers {
+            self.keep(session, cover, mounts, tree)?;
+        }
+        let own = |path: &Path| session.covers.iter().any(|own| own.mount_point == path);
+        let mut held = Vec::new();
+        for (path, cover) in self.covers().filter(|(path, _)| !own(path)) {
+            // The cover that held the directory before goes on holding it.
+            if !matches!(part(session, path, cover, tree)?, Part::Nothing) {
+                held.push(path.to_owned());
+            }
+        }
+        self.places
+            .retain(|place| !held.iter().any(|held| place.path.starts_with(held)));
+        self.lay_over(below, mounts, tree)?;
+        let mut next = layers
+            .iter()
+            .map(|(_, layer)| layer.saturating_add(1))
+            .max()
+            .unwrap_or(0);
+        for place in &mut self.places {
+            let What::Cover(cover) = &mut place.what else {
+                continue;
+            };
+            match layers.iter().find(|(path, _)| *path == place.path) {
+                Some((_, layer)) => {
+                    cover.layer = *layer;
+                    cover.resumed = true;
+                }
+                None => {
+                    cover.layer = next;
+                    next = next.saturating_add(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes sure that what was written in a cover of an earlier session can be shown.
     fn keep(
         &mut self,
@@ -176,6 +226,7 @@ impl Plan {
             hidden: Vec::new(),
             mounted,
             below: Below::default(),
+            resumed: false,
             ..holder.clone()
         };
         self.places.push(Place {

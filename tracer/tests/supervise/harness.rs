@@ -116,6 +116,8 @@ impl Scratch {
                 layers,
                 journal: Writer::create(journal).unwrap(),
                 versions: Versions::new(versions, Budget::default(), 0),
+                earlier: 0,
+                recorded: None,
                 start: Instant::now(),
                 options,
                 command_caps: None,
