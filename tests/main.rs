@@ -10,12 +10,13 @@ mod harness;
 mod trees;
 
 mod archive;
-mod confined;
 mod confinement;
 mod conflicts;
 mod effects;
 mod fidelity;
+mod files;
 mod filters;
+mod first_day;
 mod held_back;
 mod killed;
 mod law;

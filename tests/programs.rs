@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::harness::{Scene, as_everyone, has, is_root, skip};
 use crate::trees::Times;
 
-const DATES: &str = "export GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z' GIT_CONFIG_NOSYSTEM=1; ";
-const SOURCE: &str = "cd ../home; git init -q -b main source; cd source; git config user.email a@b; git config user.name n; \
+pub(crate) const DATES: &str = "export GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z' GIT_CONFIG_NOSYSTEM=1; ";
+pub(crate) const SOURCE: &str = "cd ../home; git init -q -b main source; cd source; git config user.email a@b; git config user.name n; \
     for n in 1 2 3 4 5 6 7 8; do mkdir -p d$n/e; seq $n 500 >d$n/e/f; done; git add -A; git commit -qm one; git mv d1 d9; git rm -qr d2; \
     git commit -qm two; git tag v1; ln -s d3 link; chmod +x d4/e/f; git add -A; git commit -qm three";
 
@@ -132,7 +132,7 @@ as_everyone! {
 }
 
 /// The toolchain with which these tests are built.
-fn toolchain() -> Option<PathBuf> {
+pub(crate) fn toolchain() -> Option<PathBuf> {
     let found = Command::new("rustc")
         .args(["--print", "sysroot"])
         .output()
@@ -142,7 +142,7 @@ fn toolchain() -> Option<PathBuf> {
 }
 
 /// A scene in which the toolchain can be reached: the same, or one where it is mounted at another place.
-fn reach(scene: &Scene, toolchain: &Path) -> Option<Scene> {
+pub(crate) fn reach(scene: &Scene, toolchain: &Path) -> Option<Scene> {
     let reached = scene
         .bare(&["test", "-x"])
         .arg(toolchain.join("bin/cargo"))

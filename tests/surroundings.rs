@@ -30,7 +30,7 @@ as_everyone! {
             return;
         }
         assert!(done.status != 0, "{done}");
-        done.must_say(&["/su failed: inside it cannot become root", "sudo effigy run"]);
+        done.must_say(&["/su failed: inside it gains no rights beyond yours", "sudo effigy run"]);
     }
 
     fn root_runs_a_command_as_another_user(scene: &Scene) {

@@ -1,16 +1,17 @@
 //! What the command was refused because of the semisolate, said once and plainly when it has ended.
 //!
-//! Three refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside, a file of another owner that
-//! cannot be copied up in a user namespace (EOVERFLOW, "value too large"), and a program like sudo that gains nothing inside. The
-//! journal names them.
+//! Some refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside; a file of another owner that
+//! cannot be copied up in a user namespace (EOVERFLOW, "value too large"); a hard link to a file that was there before (EXDEV); a
+//! program like sudo that gains nothing inside. The journal names them. Of the last two only what made a program fail is told: most
+//! programs copy what they cannot link.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use effigy_journal::event::{Address, Entry, Op, Outcome};
-use effigy_journal::{Reader, Session};
+use effigy_journal::{ProcessId, Reader, Session};
 use nix::libc;
 
 use crate::render::name::escaped;
@@ -44,9 +45,16 @@ pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
         );
     }
     say_more(refused.foreign.len());
+    for path in refused.unlinked.iter().take(NAMED) {
+        eprintln!(
+            "effigy: {} could not get a further name: an ordinary user's semisolate cannot make hard links to files that were there before",
+            escaped(path.as_os_str())
+        );
+    }
+    say_more(refused.unlinked.len());
     for program in refused.powerless.iter().take(NAMED) {
         eprintln!(
-            "effigy: {} failed: inside it cannot become root, since what root does could not be held back for you",
+            "effigy: {} failed: inside it gains no rights beyond yours, since what it does with them could not be held back for you",
             escaped(program.as_os_str())
         );
     }
@@ -61,10 +69,10 @@ pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
     }
 }
 
-/// Whether a program runs as root whoever starts it.
-fn is_set_user_id(program: &Path) -> bool {
-    fs::metadata(program)
-        .is_ok_and(|stat| stat.is_file() && stat.uid() == 0 && stat.mode() & libc::S_ISUID != 0)
+/// Whether a program runs as another user or group than the one who starts it.
+fn has_rights_of_its_own(program: &Path) -> bool {
+    let special = libc::S_ISUID | libc::S_ISGID;
+    fs::metadata(program).is_ok_and(|stat| stat.is_file() && stat.mode() & special != 0)
 }
 
 fn say_more(count: usize) {
@@ -92,7 +100,9 @@ fn is_out_of_reach(session: &Session, passed: &[PathBuf], path: &Path) -> bool {
 struct Refused {
     sockets: BTreeSet<PathBuf>,
     foreign: BTreeSet<PathBuf>,
-    /// Set-user-id programs that failed.
+    /// Files that could not be linked, by programs that failed.
+    unlinked: BTreeSet<PathBuf>,
+    /// Set-user-id and set-group-id programs that failed.
     powerless: BTreeSet<PathBuf>,
 }
 
@@ -100,6 +110,7 @@ impl Refused {
     fn read(session: &Session, passed: &[PathBuf]) -> Option<Self> {
         let mut reader = Reader::open(File::open(session.journal()).ok()?).ok()?;
         let mut refused = Self::default();
+        let mut unlinked: HashMap<ProcessId, BTreeSet<PathBuf>> = HashMap::new();
         while let Ok(Some(entry)) = reader.next_entry() {
             let Entry::Event(event) = entry else { continue };
             match (&event.op, event.result) {
@@ -115,13 +126,22 @@ impl Refused {
                         refused.sockets.insert(path);
                     }
                 }
+                (Op::Link { from, .. }, Outcome::Errno(libc::EXDEV)) => {
+                    let paths = unlinked.entry(event.process).or_default();
+                    if paths.len() <= NAMED {
+                        paths.insert(reader.paths().path(*from));
+                    }
+                }
                 (Op::Exit { status }, _) if status.status() != 0 && session.record.uid != 0 => {
+                    refused
+                        .unlinked
+                        .extend(unlinked.remove(&event.process).unwrap_or_default());
                     let process = reader.processes().get(event.process);
                     let program = process.and_then(|process| process.exe);
                     let program = program.map(|exe| reader.paths().path(exe));
                     refused
                         .powerless
-                        .extend(program.filter(|exe| is_set_user_id(exe)));
+                        .extend(program.filter(|exe| has_rights_of_its_own(exe)));
                 }
                 (op, Outcome::Errno(libc::EOVERFLOW)) => {
                     refused

@@ -21,7 +21,12 @@ impl Program {
         if let Some(program) = shared.upgrade() {
             return program;
         }
-        let program = Arc::new(Self::at(PathBuf::from(env!("CARGO_BIN_EXE_effigy"))));
+        // Another build of it can be tried, such as one with optimisations.
+        let built = std::env::var_os("EFFIGY_TEST_PROGRAM").map_or_else(
+            || PathBuf::from(env!("CARGO_BIN_EXE_effigy")),
+            PathBuf::from,
+        );
+        let program = Arc::new(Self::at(built));
         *shared = Arc::downgrade(&program);
         program
     }

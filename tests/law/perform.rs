@@ -289,11 +289,13 @@ impl Process {
             }
             Call::NameTmpfile(slot, name) => {
                 let path = format!("/proc/self/fd/{}", self.file(*slot)?.as_raw_fd());
-                sys::link(
-                    (libc::AT_FDCWD, path.as_bytes()),
-                    self.at(name),
-                    libc::AT_SYMLINK_FOLLOW,
-                )
+                let flags = libc::AT_SYMLINK_FOLLOW;
+                sys::link((libc::AT_FDCWD, path.as_bytes()), self.at(name), flags)?;
+                // It has a name now, and is held like other files.
+                if let Some(file) = self.files.remove(slot) {
+                    self.files.insert(slot % 3, file);
+                }
+                Ok(())
             }
             Call::Hold(slot, name) => {
                 let (at, path) = self.at(name);
