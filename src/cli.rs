@@ -353,6 +353,10 @@ pub(crate) struct ApplyOptions {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
+    /// With --dry-run: one JSON object a line
+    #[arg(long, requires = "dry_run")]
+    pub(crate) json: bool,
+
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,

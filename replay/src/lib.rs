@@ -34,6 +34,7 @@ mod copy;
 pub mod diff;
 mod engine;
 mod execute;
+pub mod in_use;
 mod known;
 mod layer;
 mod ledger;

@@ -3,11 +3,14 @@
 use std::io::{self, Write as _};
 
 use effigy_journal::{Asked, ByteString, Session};
+use effigy_replay::in_use::{Use, in_use};
 use effigy_replay::{Advice, Applied, ApplyError, Conflict, OnConflict, Plan, PlanError, Progress};
+use serde::Serialize;
 
-use crate::cli::ConflictChoice;
+use crate::cli::{ApplyOptions, ConflictChoice};
 use crate::failure::{Cannot as _, Failure, status};
 use crate::progress::Meter;
+use crate::render::json;
 use crate::render::name::escaped;
 use crate::render::quantity::{count, size};
 
@@ -104,6 +107,74 @@ fn conflicted(conflicts: &[Conflict]) -> anyhow::Error {
     .into()
 }
 
+/// Warns of files that processes outside would lose by it. To be told before anybody is asked.
+pub(crate) fn warn_in_use(plan: &Plan) {
+    for used in in_use(plan) {
+        eprintln!(
+            "effigy: warning: {}: it goes on with what is replaced",
+            escaped(&used.to_string())
+        );
+    }
+}
+
+/// Shows a plan for `--dry-run`.
+pub(crate) fn show_plan(plan: &Plan, options: &ApplyOptions) -> anyhow::Result<()> {
+    if options.json {
+        return Ok(write_json(plan)?);
+    }
+    warn_in_use(plan);
+    tell_notes(plan);
+    Ok(print_steps(plan)?)
+}
+
+/// A line of a plan as docs/JSON.md has it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Step {
+        action: &'a str,
+        path: json::Name<'a>,
+    },
+    Warning {
+        warning: &'static str,
+        path: json::Name<'a>,
+        pid: Option<u32>,
+        comm: Option<json::Name<'a>>,
+    },
+    Note {
+        note: String,
+    },
+}
+
+fn write_json(plan: &Plan) -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for used in in_use(plan) {
+        let known = used.pid != 0;
+        let line = Line::Warning {
+            warning: match used.how {
+                Use::Written => "open for writing",
+                Use::Locked => "locked",
+            },
+            path: json::Name::new(&used.path),
+            pid: known.then_some(used.pid),
+            comm: known.then(|| json::Name::new(&used.command)),
+        };
+        json::write_line(&mut out, &line)?;
+    }
+    for note in plan.notes() {
+        let note = note.to_string();
+        json::write_line(&mut out, &Line::Note { note })?;
+    }
+    for step in plan.describe() {
+        let line = Line::Step {
+            action: &step.action,
+            path: json::Name::new(&step.path),
+        };
+        json::write_line(&mut out, &line)?;
+    }
+    out.flush()
+}
+
 /// Tells what the plan does beyond what was asked.
 pub(crate) fn tell_notes(plan: &Plan) {
     for note in plan.notes() {
@@ -112,7 +183,7 @@ pub(crate) fn tell_notes(plan: &Plan) {
 }
 
 /// Prints the steps of a plan for `--dry-run`.
-pub(crate) fn print_steps(plan: &Plan) -> io::Result<()> {
+fn print_steps(plan: &Plan) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for step in plan.describe() {
         writeln!(out, "{}", escaped(&step.to_string()))?;

@@ -7,7 +7,7 @@ use effigy_replay::{Options, Plan, Selection, commit, net_effects};
 
 use crate::cli::{CommitArgs, FilterArgs};
 use crate::commands::apply::{
-    carry_out, note_asked, print_steps, tell_done, tell_notes, unplanned,
+    carry_out, note_asked, show_plan, tell_done, tell_notes, unplanned, warn_in_use,
 };
 use crate::commands::summary::row;
 use crate::failure::Cannot as _;
@@ -32,8 +32,10 @@ pub(crate) fn commit(args: &CommitArgs, store: &Store) -> anyhow::Result<()> {
     };
     let plan = commit::plan(&session, &selection, &options).map_err(unplanned)?;
     if args.apply.dry_run {
-        tell_notes(&plan);
-        return Ok(print_steps(&plan)?);
+        return show_plan(&plan, &args.apply);
+    }
+    if !args.apply.quiet {
+        warn_in_use(&plan);
     }
     if !args.apply.yes && !plan.is_empty() {
         ask(&session, &selection)?;
@@ -69,6 +71,9 @@ pub(crate) fn commit_whole(session: &mut Session, quiet: bool) -> anyhow::Result
     let selection = Selection::all();
     let options = Options::default();
     let plan = commit::plan(session, &selection, &options).map_err(unplanned)?;
+    if !quiet {
+        warn_in_use(&plan);
+    }
     let asked = Asked {
         selection: &selection,
         options: &options,

@@ -10,7 +10,7 @@ use effigy_replay::{
 
 use crate::cli::{FilterArgs, ReplayArgs};
 use crate::commands::apply::{
-    carry_out, note_asked, print_steps, tell_done, tell_notes, unplanned,
+    carry_out, note_asked, show_plan, tell_done, tell_notes, unplanned, warn_in_use,
 };
 use crate::failure::{Failure, status};
 use crate::filters::{events, words};
@@ -33,8 +33,10 @@ pub(crate) fn replay(args: &ReplayArgs, store: &Store) -> anyhow::Result<()> {
     };
     let plan = plan(&session, &args.filters, &options)?.map_err(refused)?;
     if args.apply.dry_run {
-        tell_notes(&plan);
-        return Ok(print_steps(&plan)?);
+        return show_plan(&plan, &args.apply);
+    }
+    if !args.apply.quiet {
+        warn_in_use(&plan);
     }
     if !args.apply.quiet {
         tell_notes(&plan);

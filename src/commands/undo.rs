@@ -4,7 +4,7 @@ use effigy_journal::{Session, Store};
 use effigy_replay::{Options, undo};
 
 use crate::cli::UndoArgs;
-use crate::commands::apply::{carry_out, print_steps, tell_done, tell_notes, unplanned};
+use crate::commands::apply::{carry_out, show_plan, tell_done, tell_notes, unplanned, warn_in_use};
 use crate::prompt::agree;
 use crate::render::quantity::count;
 use crate::store::find_to_change;
@@ -17,8 +17,10 @@ pub(crate) fn undo(args: &UndoArgs, store: &Store) -> anyhow::Result<()> {
     };
     let plan = undo::plan(&session, &options).map_err(unplanned)?;
     if args.apply.dry_run {
-        tell_notes(&plan);
-        return Ok(print_steps(&plan)?);
+        return show_plan(&plan, &args.apply);
+    }
+    if !args.apply.quiet {
+        warn_in_use(&plan);
     }
     if !args.apply.yes {
         let steps = count(plan.len(), "step");
