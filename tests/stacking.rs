@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::{Scene, Who, as_everyone, is_root, skip};
+use crate::harness::{NOBODY, Scene, Who, as_everyone, finish, is_root, skip, wait_for_line};
 use crate::trees::Times;
 
 /// `effigy run -n -s SESSION --on LOWER -- sh -euc SCRIPT`.
@@ -191,6 +191,20 @@ as_everyone! {
         assert_eq!(scene.sh("cat f ../home/sub/f").run().text(), "work\nx\nhome\nx\n");
     }
 
+    fn a_lower_session_is_not_changed_while_the_upper_one_runs(scene: &Scene) {
+        scene.run_script("base", "echo a >a").run().must_succeed();
+        let mut child = run_on(scene, "top", "base", "echo b >>a; echo ready; read x; cat a").piped().start();
+        wait_for_line(&mut child, "ready");
+        for command in [&["commit", "base", "-y"][..], &["run", "-n", "--resume", "-s", "base", "--", "true"]] {
+            scene.effigy(command).run().must_say(&["session base", "in use"]);
+        }
+        assert_eq!(run_on(scene, "beside", "base", "cat a").run().must_succeed().text(), "a\n");
+        drop(child.stdin.take());
+        finish(child, String::new());
+        assert_eq!(scene.summary("top"), ["M @/area/work/a"]);
+        scene.commit("base");
+    }
+
     fn ls_shows_what_a_session_rests_on(scene: &Scene) {
         scene.run_script("base", "echo a >a").run().must_succeed();
         run_on(scene, "top", "base", "true").run().must_succeed();
@@ -201,6 +215,13 @@ as_everyone! {
         let id = line("base").get(7..16).expect("an id");
         assert!(line("top").contains(&format!("\"on\":[\"{id}\"]")), "{json}");
     }
+}
+
+/// Runs a script as the tests' own user among the scene's mounts.
+fn as_root(scene: &mut Scene, script: &str) {
+    let who = std::mem::replace(&mut scene.who, Who::Self_);
+    scene.sh(script).run().must_succeed();
+    scene.who = who;
 }
 
 /// A mount that came or went between two sessions of a stack.
@@ -252,4 +273,55 @@ fn mounts_that_have_changed_are_refused_with_the_reason() {
         fs::read_dir(scene.work().join("m")).is_ok_and(|mut entries| entries.next().is_none()),
         "the mount is not ours"
     );
+}
+
+/// For an ordinary user a mount decides which directories have covers, and which of them are staged.
+#[test]
+fn a_mount_beside_what_was_written_is_no_hindrance_to_an_ordinary_user() {
+    if !is_root() {
+        return skip("only root can mount");
+    }
+    let (mount, umount) = ("mount -t tmpfs -o mode=1777 t m", "umount m");
+    for (first, second) in [(mount, "true"), (mount, umount), ("true", mount)] {
+        let mut scene = Scene::new(Who::User(NOBODY))
+            .with_mounts("mkdir -m 777 area/work/m area/work/e; chown 65534:65534 area/work/e");
+        scene
+            .sh("mkdir d; echo d >d/f; echo real >r; echo gone >gone; echo gone >e/gone")
+            .run()
+            .must_succeed();
+        as_root(&mut scene, first);
+        let base = "echo w >w; echo x >>d/f; echo x >>r; rm gone; mkdir new; echo n >new/n; rm e/gone; echo e >e/e";
+        scene.run_script("base", base).run().must_succeed();
+        as_root(&mut scene, second);
+        let top = run_on(
+            &scene,
+            "top",
+            "base",
+            "cat w d/f r new/n e/e; test ! -e gone; test ! -e e/gone; ls; echo y >>w; echo y >>d/f; echo y >>r; rm new/n; echo y >>e/e",
+        );
+        assert_eq!(
+            top.run().must_succeed().text(),
+            "w\nd\nx\nreal\nx\nn\ne\nd\ne\nm\nnew\nr\nw\n",
+            "{first}, {second}"
+        );
+        assert_eq!(
+            scene.summary("top"),
+            [
+                "M @/area/work/d/f",
+                "M @/area/work/e/e",
+                "D @/area/work/new/n",
+                "M @/area/work/r",
+                "M @/area/work/w"
+            ],
+            "{first}, {second}"
+        );
+        scene.commit("base");
+        scene.commit("top");
+        let found = scene.sh("cat w d/f r e/e; ls new").run().must_succeed();
+        assert_eq!(
+            found.text(),
+            "w\ny\nd\nx\ny\nreal\nx\ny\ne\ny\n",
+            "{first}, {second}"
+        );
+    }
 }

@@ -149,8 +149,8 @@ pub(crate) fn overlay(
 }
 
 /// Shows a directory as a filesystem of its own, read-only. It is mounted at `at`, over an empty one: an overlay without an upper
-/// layer wants two lower ones.
-pub(crate) fn apart(real: &OwnedFd, at: At<'_>) -> io::Result<OwnedFd> {
+/// layer wants two lower ones. With `keep_links` its files have handles, by which an overlay of it keeps the names of one together.
+pub(crate) fn apart(real: &OwnedFd, at: At<'_>, keep_links: bool) -> io::Result<OwnedFd> {
     tmpfs(at, c"700", Restrictions::default(), true)?;
     let nothing = at.open()?;
     let lower = [real, &nothing];
@@ -160,11 +160,26 @@ pub(crate) fn apart(real: &OwnedFd, at: At<'_>) -> io::Result<OwnedFd> {
         sys::fsconfig_set(context, c"source", Some(c"effigy"))?;
         set_lower(context, &lower)?;
         sys::fsconfig_set(context, c"userxattr", None)?;
+        if keep_links {
+            sys::fsconfig_set(context, c"redirect_dir", Some(c"nofollow"))?;
+            sys::fsconfig_set(context, c"nfs_export", Some(c"on"))?;
+        }
         let tree = sys::fsmount(context, libc::MOUNT_ATTR_RDONLY)?;
         sys::move_mount(tree.as_fd(), at.dir, at.path)
     };
     or_classic(new, || {
-        let options = [b"lowerdir=", joined(&lower).as_slice(), b",userxattr"].concat();
+        let links: &[u8] = if keep_links {
+            b",redirect_dir=nofollow,nfs_export=on"
+        } else {
+            b""
+        };
+        let options = [
+            b"lowerdir=",
+            joined(&lower).as_slice(),
+            b",userxattr",
+            links,
+        ]
+        .concat();
         classic(
             Some(c"effigy"),
             at,

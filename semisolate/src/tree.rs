@@ -77,7 +77,12 @@ impl Tree for RealTree {
             },
             Err(Errno::ENOENT) => InLayer::Nothing,
             // One that its owner may not read: it is there, and its marks cannot be told.
-            Err(Errno::EACCES) => InLayer::Unreadable,
+            Err(Errno::EACCES) => {
+                let stat = fstatat(nix::fcntl::AT_FDCWD, path, AtFlags::AT_SYMLINK_NOFOLLOW);
+                InLayer::Unreadable {
+                    writable: stat.is_ok_and(|stat| stat.st_mode & 0o200 != 0),
+                }
+            }
             Err(_) => InLayer::Other,
         }
     }

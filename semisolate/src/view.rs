@@ -313,8 +313,7 @@ impl<'v> View<'v> {
                 )?;
                 unlinkat(work, "work/incompat/volatile", UnlinkatFlags::RemoveDir)?;
                 make_dir(layer, "below", 0o700)?;
-                let apart = mounts::apart(base, At::new(layer, c"below"))?;
-                overlay.keep_links = false;
+                let apart = mounts::apart(base, At::new(layer, c"below"), overlay.keep_links)?;
                 overlay.lower = earlier.iter().chain([&apart]).collect();
                 mounts::overlay(&overlay, to, restrictions)
             }

@@ -15,6 +15,9 @@ use crate::store::find_to_read;
 /// For each mount point the directories of earlier sessions below its cover, and whether they hide the real one.
 pub(super) type Beneath = HashMap<PathBuf, (Vec<Below>, bool)>;
 
+/// So many sessions may lie over each other: a record with more is not read again.
+const MOST: usize = 256;
+
 /// The sessions that a run is laid over, the topmost first, locked so that nobody changes them while it runs.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
@@ -38,6 +41,14 @@ impl Stack {
             }
         }
         stack.check_order()?;
+        if stack.sessions.len() > MOST {
+            return Err(Failure::refused(format!(
+                "cannot run on {} sessions: {MOST} are the most",
+                stack.sessions.len()
+            ))
+            .hint("commit or discard some of them")
+            .into());
+        }
         Ok(stack)
     }
 

@@ -16,6 +16,9 @@ pub const FORMAT: u32 = 1;
 /// Layers a session may have.
 const MAX_LAYERS: usize = 4096;
 
+/// Sessions one may rest on: the kernel lays 500 directories over each other.
+const MAX_LOWER: usize = 256;
+
 /// A moment: nanoseconds since 1970-01-01 UTC.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -416,6 +419,9 @@ impl Record {
         }
         if !is_plain(&self.cwd) || !self.covers.iter().all(|cover| is_plain(&cover.mount_point)) {
             return Err("a path in it is not absolute or has `..` in it");
+        }
+        if self.lower.len() > MAX_LOWER || self.lower.contains(id) {
+            return Err("it rests on itself, or on too many sessions");
         }
         let mut below = self.covers.iter().flat_map(|cover| &cover.below);
         if !below.all(|below| self.lower.contains(&below.session) && is_layer(&below.path)) {

@@ -30,8 +30,39 @@ pub(super) struct Seen {
 
 /// One directory as it shows through: in each layer that has it, and in the real tree.
 pub(super) struct Dir {
-    layers: Vec<(usize, OwnedFd, Marks)>,
+    layers: Vec<Part>,
     real: Option<OwnedFd>,
+}
+
+/// A directory in the layer of an earlier session.
+struct Part {
+    layer: usize,
+    dir: OwnedFd,
+    marks: Marks,
+    /// Its owner may read it.
+    listable: bool,
+}
+
+impl Part {
+    fn open(layer: usize, parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Self> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let (dir, listable) = match sys::openat(parent, name, flags | libc::O_RDONLY, 0) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                (sys::openat(parent, name, flags | libc::O_PATH, 0)?, false)
+            }
+            other => (other?, true),
+        };
+        let marks = match listable {
+            true => layer::marks(dir.as_fd(), None)?,
+            false => Marks::default(),
+        };
+        Ok(Self {
+            layer,
+            dir,
+            marks,
+            listable,
+        })
+    }
 }
 
 impl Beneath {
@@ -130,32 +161,25 @@ impl Beneath {
     }
 
     /// The layers that have a directory, and whether they hide what is below them.
-    #[expect(clippy::type_complexity, reason = "both are parts of a `Dir`")]
-    fn walk(&self, rel: &[u8]) -> io::Result<(Vec<(usize, OwnedFd, Marks)>, bool)> {
+    fn walk(&self, rel: &[u8]) -> io::Result<(Vec<Part>, bool)> {
         let mut at = Vec::new();
         for (number, root) in self.layers.iter().enumerate() {
-            let dir = root.open_dir(b"")?;
-            let marks = layer::marks(dir.as_fd(), None)?;
-            at.push((number, dir, marks));
+            at.push(Part::open(number, root.fd(), c".")?);
         }
         let mut hidden = false;
         for name in rel.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
             let name = sys::cstring(name)?;
             let mut next = Vec::new();
-            for (number, dir, _) in &at {
-                let Some(node) = absent_is_none(sys::stat(dir.as_fd(), &name))? else {
+            for part in &at {
+                let Some(node) = absent_is_none(sys::stat(part.dir.as_fd(), &name))? else {
                     continue;
                 };
                 if !node.is_dir() {
                     hidden = true;
                     break;
                 }
-                let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-                let dir = sys::openat(dir.as_fd(), &name, flags, 0)?;
-                let marks = layer::marks(dir.as_fd(), None)?;
-                let opaque = marks.opaque;
-                next.push((*number, dir, marks));
-                if opaque {
+                next.push(Part::open(part.layer, part.dir.as_fd(), &name)?);
+                if next.last().is_some_and(|part| part.marks.opaque) {
                     hidden = true;
                     break;
                 }
@@ -169,15 +193,16 @@ impl Beneath {
 impl Dir {
     /// What shows under a name, and the directory it is in.
     pub(super) fn stat(&self, name: &CStr) -> io::Result<Option<(Seen, BorrowedFd<'_>)>> {
-        for (number, dir, marks) in &self.layers {
-            let Some(node) = absent_is_none(sys::stat(dir.as_fd(), name))? else {
+        for part in &self.layers {
+            let dir = part.dir.as_fd();
+            let Some(node) = absent_is_none(sys::stat(dir, name))? else {
                 continue;
             };
-            if layer::is_whiteout(dir.as_fd(), name, &node, marks)? {
+            if layer::is_whiteout(dir, name, &node, &part.marks)? {
                 return Ok(None);
             }
-            let layer = Some(*number);
-            return Ok(Some((Seen { node, layer }, dir.as_fd())));
+            let layer = Some(part.layer);
+            return Ok(Some((Seen { node, layer }, dir)));
         }
         let Some(real) = &self.real else {
             return Ok(None);
@@ -188,7 +213,11 @@ impl Dir {
 
     /// All names, sorted; some may be whiteouts.
     pub(super) fn names(&self) -> io::Result<Vec<CString>> {
-        let dirs = self.layers.iter().map(|(_, dir, _)| dir).chain(&self.real);
+        if !self.layers.iter().all(|part| part.listable) {
+            return Err(io::Error::from_raw_os_error(libc::EACCES));
+        }
+        let layers = self.layers.iter().map(|part| &part.dir);
+        let dirs = layers.chain(&self.real);
         let mut names = HashSet::new();
         for dir in dirs {
             names.extend(

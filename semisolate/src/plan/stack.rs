@@ -53,7 +53,10 @@ pub enum InLayer {
         opaque: bool,
     },
     /// A directory that its owner may not read.
-    Unreadable,
+    Unreadable {
+        /// The owner may make and remove names in it.
+        writable: bool,
+    },
     /// A whiteout, or anything else that is no directory.
     Other,
 }
@@ -277,7 +280,7 @@ fn part(session: &Lower, path: &Path, cover: &Cover, tree: &dyn Tree) -> Result<
             InLayer::Nothing if hides => return Ok(Part::Gone),
             InLayer::Nothing => return Ok(Part::Nothing),
             InLayer::Directory { opaque } => hides |= opaque,
-            InLayer::Unreadable => {
+            InLayer::Unreadable { .. } => {
                 return Err(refusal(
                     session,
                     path,
@@ -313,10 +316,14 @@ fn part(session: &Lower, path: &Path, cover: &Cover, tree: &dyn Tree) -> Result<
     })
 }
 
-/// Whether there is nothing in a directory of an earlier session.
+/// Whether there is nothing in a directory of an earlier session, whose mode it has not changed.
 fn is_empty(dir: &Path, tree: &dyn Tree) -> bool {
     match tree.in_layer(dir) {
         InLayer::Nothing => true,
+        InLayer::Unreadable { writable } => !writable,
         _ => matches!(tree.directories(dir), Some((names, false)) if names.is_empty()),
     }
 }
+
+#[cfg(test)]
+mod tests;
