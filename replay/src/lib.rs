@@ -37,6 +37,7 @@ mod execute;
 pub mod in_use;
 mod known;
 mod layer;
+pub mod layering;
 mod ledger;
 mod meta;
 pub mod net;
