@@ -93,6 +93,7 @@ install:
 	"$(EFFIGY)" completions bash >"$$share/bash-completion/completions/effigy"
 	"$(EFFIGY)" completions zsh >"$$share/zsh/site-functions/_effigy"
 	"$(EFFIGY)" completions fish >"$$share/fish/vendor_completions.d/effigy.fish"
+	echo "to call it as try (binpash/try's command line): ln -s effigy $(DESTDIR)$(PREFIX)/bin/try"
 
 uninstall:
 	@rm -f "$(DESTDIR)$(PREFIX)/bin/effigy" "$(DESTDIR)$(PREFIX)"/share/man/man1/effigy.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/effigy-*.1

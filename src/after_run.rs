@@ -34,10 +34,7 @@ pub(crate) fn finish(
     mut session: Session,
     succeeded: bool,
 ) -> anyhow::Result<()> {
-    let effects = net_effects(&session, &Selection::all()).cannot()?;
-    session.record.effects = Some(effects.len() as u64);
-    session.save_soon().cannot()?;
-    session.release_room();
+    let effects = settle(&mut session)?;
     if let Some(path) = &options.trace {
         write_trace(&session, path)
             .with_context(|| format!("cannot write the log to {}", path.display()))?;
@@ -66,6 +63,15 @@ pub(crate) fn finish(
             Ok(())
         }
     }
+}
+
+/// Counts the effects into the record.
+pub(crate) fn settle(session: &mut Session) -> anyhow::Result<Vec<NetEffect>> {
+    let effects = net_effects(session, &Selection::all()).cannot()?;
+    session.record.effects = Some(effects.len() as u64);
+    session.save_soon().cannot()?;
+    session.release_room();
+    Ok(effects)
 }
 
 fn write_trace(session: &Session, path: &Path) -> anyhow::Result<()> {

@@ -79,6 +79,9 @@ pub(crate) enum Command {
     Discard(DiscardArgs),
     /// Delete old sessions by the limits given
     Gc(GcArgs),
+    /// Take the command line of binpash/try; a link named try to effigy is this
+    #[command(disable_help_flag = true, after_help = TRY_SUBCOMMANDS, override_usage = TRY_USAGE)]
+    Try(TryArgs),
     /// Say what this machine allows, and the remedy for what it refuses
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -114,6 +117,16 @@ const NET_FILTERS: &str = "\
 Filters for events (--op, --pid, --by, --from, --until) choose the net effects that a chosen event is part of. What other \
 events are part of too is shown as it is at the end, and a note says so; commit refuses it, and replay applies just the \
 chosen events.";
+
+const TRY_USAGE: &str = "try [-nyvhx] [-E PATTERN] [-I PATTERN] [-i PATH] [-t PATH] [-N DIR] [-L DIR:DIR...] [-U PATH] CMD [ARG]...
+       try summary DIR | commit DIR | explore [DIR]";
+
+const TRY_SUBCOMMANDS: &str = "\
+summary DIR lists what the sandbox in DIR changes, commit DIR applies it, explore [DIR] runs a shell in it.
+
+One CMD alone is a script for the shell, which is $TRY_SHELL, $SHELL or the login shell; with ARGs it is a command.
+
+Exit status: the command's own; 1 when something could not be committed or there is nothing to list; 2 for what was wrongly asked.";
 
 /// How to run, for `run` and `shell` alike.
 #[derive(Debug, Clone, Default, Args)]
@@ -207,6 +220,10 @@ pub(crate) struct RunArgs {
     /// The store directory as chosen by `--store`, `EFFIGY_STORE` or the default; `main` fills it in.
     #[arg(skip)]
     pub(crate) store: PathBuf,
+
+    /// Variables the command gets beside those of this process.
+    #[arg(skip)]
+    pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
 #[derive(Debug, Args)]
@@ -528,6 +545,72 @@ pub(crate) struct GcArgs {
     /// Keep the newest sessions that fit into SIZE: 500M, 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size, group = "limit", env = "EFFIGY_MAX_SIZE")]
     pub(crate) max_size: Option<u64>,
+}
+
+/// binpash/try's options. Of -n, -y, -N and -L the last one says what becomes of the effects.
+#[derive(Debug, Default, Args)]
+pub(crate) struct TryArgs {
+    /// Do not commit and do not ask: print the sandbox's directory
+    #[arg(short = 'n', overrides_with = "keep")]
+    pub(crate) keep: bool,
+
+    /// Commit without asking
+    #[arg(short = 'y', overrides_with = "yes")]
+    pub(crate) yes: bool,
+
+    /// Give the command no network
+    #[arg(short = 'x', overrides_with = "no_net")]
+    pub(crate) no_net: bool,
+
+    /// Leave out of summary and commit the paths that match PATTERN, as grep has it (repeatable)
+    #[arg(short = 'E', value_name = "PATTERN", allow_hyphen_values = true)]
+    pub(crate) exclude: Vec<OsString>,
+
+    /// Take into summary and commit only the paths that match PATTERN, as grep has it (repeatable)
+    #[arg(short = 'I', value_name = "PATTERN", allow_hyphen_values = true)]
+    pub(crate) include: Vec<OsString>,
+
+    /// Let PATH not exist inside (repeatable)
+    #[arg(short = 'i', value_name = "PATH", allow_hyphen_values = true)]
+    pub(crate) hide: Vec<PathBuf>,
+
+    /// Write the ordered log of effects, what was read and what was written, to PATH
+    #[arg(
+        short = 't',
+        value_name = "PATH",
+        allow_hyphen_values = true,
+        overrides_with = "trace"
+    )]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// Work in the sandbox directory DIR, which exists
+    #[arg(
+        short = 'N',
+        short_alias = 'D',
+        value_name = "DIR",
+        allow_hyphen_values = true
+    )]
+    pub(crate) sandbox: Vec<PathBuf>,
+
+    /// Lay the sandbox over those in these directories, the first on top
+    #[arg(short = 'L', value_name = "DIR:DIR", allow_hyphen_values = true)]
+    pub(crate) lower: Vec<OsString>,
+
+    /// Accepted; no union helper is needed
+    #[arg(short = 'U', value_name = "PATH", allow_hyphen_values = true)]
+    pub(crate) union_helper: Vec<PathBuf>,
+
+    /// Print the version
+    #[arg(short = 'v', overrides_with = "version")]
+    pub(crate) version: bool,
+
+    /// Print the usage
+    #[arg(short = 'h', long, overrides_with = "help")]
+    pub(crate) help: bool,
+
+    /// A script for the shell, or a command with its arguments
+    #[arg(trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
+    pub(crate) words: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

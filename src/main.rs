@@ -18,6 +18,7 @@ mod risk;
 mod run;
 mod store;
 mod terminal;
+mod try_face;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,11 +31,18 @@ use crate::cli::{Cli, Command, RunArgs};
 use crate::failure::{report, status};
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = try_face::as_subcommand(std::env::args_os().collect());
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
+        Err(_) if try_face::is_meant(&arguments) => {
+            try_face::usage();
+            return ExitCode::SUCCESS;
+        }
         Err(error) => return usage(&error, &arguments),
     };
+    if let Command::Try(args) = &cli.command {
+        return try_face::run(args, &arguments, cli.store.clone());
+    }
     dispatch(cli).unwrap_or_else(|error| report(&error).into())
 }
 
@@ -44,12 +52,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     let open = || store::open(&store::directory(cli.store.clone())?);
     match cli.command {
+        // `main` has seen to it: its words and statuses are its own.
+        Command::Try(_) => {}
         Command::Run(args) => return Ok(run(args, cli.store)),
         Command::Shell(args) => {
             let args = RunArgs {
                 options: args.options,
                 command: vec![shell()],
-                store: PathBuf::new(),
+                ..RunArgs::default()
             };
             return Ok(run(args, cli.store));
         }

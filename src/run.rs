@@ -47,23 +47,41 @@ enum Outcome {
     Lost(anyhow::Error),
 }
 
-/// Runs a command in a semisolate and keeps what it did as a session.
+/// A command that has run: its session, locked exclusively, whose record says `Recorded`.
+pub(crate) struct Ran {
+    pub(crate) session: Session,
+    /// The command's own exit status, 128+n when signal n killed it.
+    pub(crate) status: i32,
+}
+
+/// Runs a command in a semisolate, keeps what it did as a session, and says or asks what becomes of that.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    refuse_directories_as_streams()?;
     let store = store::open(&args.store)?;
-    refusal::check_store(&store, args.options.quiet)?;
+    let Ran { session, status } = to_its_end(args, &store)?;
+    after_run::finish(&args.options, &store, session, status == 0)?;
+    Ok(exit_code(status))
+}
+
+pub(crate) fn exit_code(status: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(status & 0xff).unwrap_or(u8::MAX))
+}
+
+/// Runs a command to its end and keeps what it did as a session.
+pub(crate) fn to_its_end(args: &RunArgs, store: &Store) -> anyhow::Result<Ran> {
+    refuse_directories_as_streams()?;
+    refusal::check_store(store, args.options.quiet)?;
     let cwd = env::current_dir().map_err(|error| {
         Failure::new(format!("cannot find the working directory: {error}"))
             .hint("cd to one that exists")
     })?;
     let identity = Identity::of_this_process(args.options.root);
     let resumed = match args.options.resume {
-        true => Some(resume::find(&store, &args.options)?),
+        true => Some(resume::find(store, &args.options)?),
         false => None,
     };
     let stack = match &resumed {
-        Some(session) => Stack::below(&store, session)?,
-        None => Stack::find(&store, &args.options.on)?,
+        Some(session) => Stack::below(store, session)?,
+        None => Stack::find(store, &args.options.on)?,
     };
     let passed = sockets::named(&args.options)?;
     let mut wishes = wishes(args, &cwd, store.dir(), &stack, &passed)?;
@@ -87,7 +105,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut session = match resumed {
         Some(session) => session,
         None => {
-            let mut session = store::create(&store, args.options.session.as_deref())?;
+            let mut session = store::create(store, args.options.session.as_deref())?;
             session.record.start = Timestamp::now();
             session.record.hidden = wishes.hide.clone();
             session.record.lower = stack.ids();
@@ -101,7 +119,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let outcome = match execute(args, &mut session, plan, &below, identity, &cwd) {
         Ok(outcome) => outcome,
         Err(error) => {
-            give_up(&store, session, before);
+            give_up(store, session, before);
             return Err(error);
         }
     };
@@ -115,10 +133,19 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match outcome {
         Outcome::Lost(error) => Err(error),
         Outcome::NotStarted(error) => {
-            give_up(&store, session, before);
+            give_up(store, session, before);
             Err(refusal::not_started(error))
         }
-        Outcome::Ended(ended) => finish(args, &store, session, ended, &wishes.sockets),
+        Outcome::Ended(ended) => {
+            if !args.options.quiet {
+                tell(&session, &ended, &wishes.sockets);
+            }
+            let status = match ended.exit {
+                effigy_semisolate::Exit::Code(code) => code,
+                effigy_semisolate::Exit::Signal(signal) => 128 + signal,
+            };
+            Ok(Ran { session, status })
+        }
     }
 }
 
@@ -141,7 +168,7 @@ fn execute(
         session.layers(),
     );
     let user = user::of(args.options.as_user.as_deref(), identity)?;
-    request.environment = environment(session, user.as_ref())?;
+    request.environment = environment(session, user.as_ref(), &args.environment)?;
     request.user = user.map(|account| account.user);
     request.network = !args.options.no_net;
     request.signal_mask = signals.mask_of_caller();
@@ -236,15 +263,9 @@ fn readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(poll(&mut fds, PollTimeout::ZERO)? > 0)
 }
 
-/// Says what was kept, or asks what to do with it, and gives the command's own exit status.
-fn finish(
-    args: &RunArgs,
-    store: &Store,
-    session: Session,
-    ended: Ended,
-    sockets: &[PathBuf],
-) -> anyhow::Result<ExitCode> {
-    if ended.survivors > 0 && !args.options.quiet {
+/// Says what of the run its user should know.
+fn tell(session: &Session, ended: &Ended, sockets: &[PathBuf]) {
+    if ended.survivors > 0 {
         let (count, were) = (
             ended.survivors,
             if ended.survivors == 1 {
@@ -255,17 +276,7 @@ fn finish(
         );
         eprintln!("effigy: killed {count} {were} still running when the command ended");
     }
-    if !args.options.quiet {
-        explain::explain(&session, sockets);
-    }
-    let status = match ended.exit {
-        effigy_semisolate::Exit::Code(code) => code,
-        effigy_semisolate::Exit::Signal(signal) => 128 + signal,
-    };
-    after_run::finish(&args.options, store, session, status == 0)?;
-    Ok(ExitCode::from(
-        u8::try_from(status & 0xff).unwrap_or(u8::MAX),
-    ))
+    explain::explain(session, sockets);
 }
 
 /// A command may have opened the file behind standard error anew (`>/dev/stderr`) and written to it: what effigy says comes after
@@ -379,15 +390,20 @@ fn keep_built(session: &mut Session, built: &Built, below: &Beneath, identity: I
         .collect();
 }
 
-/// The command's environment: this one, and the session's id; of another user, what says who and where that is.
-fn environment(session: &Session, user: Option<&Account>) -> anyhow::Result<Vec<CString>> {
-    let mut own = vec![("EFFIGY_SESSION", OsString::from(session.record.id.as_str()))];
-    own.extend(user.into_iter().flat_map(Account::environment));
+/// The command's environment: this one, what is added to it, and the session's id; of another user, what says who and where that
+/// is.
+fn environment(
+    session: &Session,
+    user: Option<&Account>,
+    added: &[(OsString, OsString)],
+) -> anyhow::Result<Vec<CString>> {
+    let id = OsString::from(session.record.id.as_str());
+    let mut own = vec![(OsString::from("EFFIGY_SESSION"), id)];
+    let account = user.into_iter().flat_map(Account::environment);
+    own.extend(account.map(|(name, value)| (OsString::from(name), value)));
+    own.extend(added.iter().cloned());
     let kept = env::vars_os().filter(|(name, _)| own.iter().all(|(own, _)| name != own));
-    let own = own
-        .iter()
-        .map(|(name, value)| (OsString::from(name), value.clone()));
-    kept.chain(own)
+    kept.chain(own.iter().cloned())
         .map(|(name, value)| {
             Ok(CString::new(
                 [name.as_bytes(), b"=", value.as_bytes()].concat(),

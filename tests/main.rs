@@ -31,4 +31,5 @@ mod status;
 mod store;
 mod surroundings;
 mod terminal;
+mod try_face;
 mod views;

@@ -60,6 +60,15 @@ as_everyone! {
         done.must_exit(3);
     }
 
+    fn try_explores_and_asks(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let steps = ["s:echo hi >f; echo 'seen'inside\n", "e:seeninside", "s:exit\n", "e:Commit these changes", "s:y\n"];
+        let done = talk_to_effigy(scene, &["try", "explore"], &steps).must_succeed();
+        assert_eq!(scene.sh("cat f").run().text(), "hi\n", "{done}");
+    }
+
     fn no_keeps_and_x_discards(scene: &Scene) {
         if !has(scene, "python3") {
             return;

@@ -348,7 +348,7 @@ impl Walk {
             }
             match sys::get_xattr(from, Some(name), ORIGIN)? {
                 Some(origin) => sys::set_xattr(made.fd.as_fd(), ORIGIN, &origin)?,
-                None => sys::remove_xattr(made.fd.as_fd(), ORIGIN)?,
+                None => sys::remove_xattr(made.fd.as_fd(), None, ORIGIN)?,
             }
             if locked {
                 sys::chmod(made.fd.as_fd(), made.node.mode)?;

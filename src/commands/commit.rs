@@ -68,14 +68,22 @@ struct Asked<'a> {
 
 /// Commits all that a session changes, without a question: `effigy run -y`, and `y` at the prompt after a run.
 pub(crate) fn commit_whole(session: &mut Session, quiet: bool) -> anyhow::Result<()> {
-    let selection = Selection::all();
+    commit_selection(session, &Selection::all(), quiet)
+}
+
+/// Commits a selection without a question.
+pub(crate) fn commit_selection(
+    session: &mut Session,
+    selection: &Selection,
+    quiet: bool,
+) -> anyhow::Result<()> {
     let options = Options::default();
-    let plan = commit::plan(session, &selection, &options).map_err(unplanned)?;
+    let plan = commit::plan(session, selection, &options).map_err(unplanned)?;
     if !quiet {
         warn_in_use(&plan);
     }
     let asked = Asked {
-        selection: &selection,
+        selection,
         options: &options,
         words: Vec::new(),
     };
