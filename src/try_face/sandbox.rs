@@ -16,9 +16,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use effigy_journal::{Session, SessionId, Store};
+use effigy_journal::{LockError, Session, SessionId, Store};
 use effigy_replay::layering::{self, By};
 
 use super::{alone, stop};
@@ -155,7 +156,7 @@ impl Sandbox {
         self.finish()?;
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
-        let mut session = find_to_read(&store, Some(held.id.as_str()))?;
+        let mut session = patiently(|| find_to_read(&store, Some(held.id.as_str())))?;
         alone(&mut session);
         Ok((store, session))
     }
@@ -165,7 +166,7 @@ impl Sandbox {
         self.finish()?;
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
-        let mut session = find_to_change(&store, Some(held.id.as_str()))?;
+        let mut session = patiently(|| find_to_change(&store, Some(held.id.as_str())))?;
         alone(&mut session);
         Ok((store, session))
     }
@@ -176,7 +177,7 @@ impl Sandbox {
         let Some(held) = self.held(SESSION)? else {
             return Ok(None);
         };
-        let session = find_to_read(store, Some(held.id.as_str()))?;
+        let session = patiently(|| find_to_read(store, Some(held.id.as_str())))?;
         self.hide(&session)?;
         let pending = effigy_replay::net_effects(&session, &effigy_replay::Selection::all());
         Ok((!pending.cannot()?.is_empty()).then_some(held.id))
@@ -208,7 +209,7 @@ impl Sandbox {
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
         if before.id != held.id {
-            let mut session = find_to_change(&store, Some(held.id.as_str()))?;
+            let mut session = patiently(|| find_to_change(&store, Some(held.id.as_str())))?;
             if session.record.lower.contains(&before.id) {
                 put_below(&store, &mut session, &before.id, false)?;
             }
@@ -297,7 +298,7 @@ pub(super) fn put_below(
     id: &SessionId,
     stays: bool,
 ) -> anyhow::Result<()> {
-    let lower = find_to_change(store, Some(id.as_str()))?;
+    let lower = patiently(|| find_to_change(store, Some(id.as_str())))?;
     let needed = store
         .list()
         .cannot()?
@@ -315,6 +316,22 @@ pub(super) fn put_below(
         let _stays = store.discard(lower);
     }
     Ok(())
+}
+
+/// Tries again for a while when a session is in use: its lock goes a moment after the command, and scripts have the next line ready.
+fn patiently<T>(find: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let in_use = |error: &anyhow::Error| {
+        error
+            .chain()
+            .any(|cause| matches!(cause.downcast_ref(), Some(LockError::InUse { .. })))
+    };
+    for _ in 0..200 {
+        match find() {
+            Err(error) if in_use(&error) => thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    find()
 }
 
 /// Whether there is anything but directories in a tree.
