@@ -111,6 +111,7 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
         };
         walk.root()?;
     }
+    let session_dir = session.dir().to_owned();
     let record = &mut session.record;
     for own in &mut record.covers {
         // What it was given it was given by the older session.
@@ -120,6 +121,14 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
             .iter()
             .find(|cover| cover.mount_point == own.mount_point);
         own.root = given.map_or(own.root, |cover| cover.root);
+        own.below.retain(|below| below.session != lower.record.id);
+        if own.hides && own.below.is_empty() {
+            // What hid the real directory is in this session now.
+            let upper = session_dir.join(format!("layers/{}/upper", own.layer));
+            let root = open(&upper)?;
+            sys::set_xattr(root.fd(), OPAQUE, b"y").map_err(failed("mark", &upper))?;
+            own.hides = false;
+        }
     }
     record.lower.retain(|id| *id != lower.record.id);
     for id in &lower.record.lower {
