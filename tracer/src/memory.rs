@@ -54,6 +54,49 @@ pub(crate) fn read(tid: u32, address: u64, into: &mut [u8]) -> Result<usize, Fau
     }
 }
 
+/// What lies behind one address up to the end of its page: for things that lie close together, so that one read does for many.
+#[derive(Debug)]
+pub(crate) struct Page {
+    tid: u32,
+    base: u64,
+    bytes: Vec<u8>,
+}
+
+impl Page {
+    pub(crate) fn of(tid: u32) -> Self {
+        Self {
+            tid,
+            base: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// The bytes from an address on, at least one.
+    pub(crate) fn at(&mut self, address: u64) -> Result<&[u8], Fault> {
+        let within = address
+            .checked_sub(self.base)
+            .and_then(|offset| usize::try_from(offset).ok())
+            .filter(|offset| *offset < self.bytes.len());
+        let offset = match within {
+            Some(offset) => offset,
+            None => {
+                let len = usize::try_from(PAGE - address % PAGE).unwrap_or(1);
+                self.base = address;
+                self.bytes.clear();
+                self.bytes.resize(len, 0);
+                let got = read(self.tid, address, &mut self.bytes);
+                self.bytes.truncate(*got.as_ref().unwrap_or(&0));
+                got?;
+                0
+            }
+        };
+        match &self.bytes[offset..] {
+            [] => Err(Fault::Bad),
+            bytes => Ok(bytes),
+        }
+    }
+}
+
 /// Reads the first bytes at two addresses at once, as far as their pages go: two strings, when both end there.
 pub(crate) fn two_strings(tid: u32, addresses: [u64; 2]) -> Option<[Vec<u8>; 2]> {
     const MOST: usize = 256;

@@ -209,6 +209,28 @@ pub(crate) fn readlinkat(dir: BorrowedFd<'_>, path: &CStr, into: &mut Vec<u8>) -
     }
 }
 
+/// What a file of /proc says that is made when it is read: what is not as long as asked for is all.
+pub(crate) fn read_at_once(fd: OwnedFd) -> Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut file = std::fs::File::from(fd);
+    let mut text = vec![0; 4096];
+    let mut len = 0;
+    loop {
+        match file.read(&mut text[len..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+            Ok(got) if len + got == text.len() => {
+                len = text.len();
+                text.resize(2 * len, 0);
+            }
+            Ok(got) => {
+                text.truncate(len + got);
+                return Ok(text);
+            }
+        }
+    }
+}
+
 pub(crate) fn mkdirat(dir: BorrowedFd<'_>, name: &CStr, mode: u32) -> Result<()> {
     // SAFETY: `name` is NUL-terminated.
     unit(unsafe { libc::mkdirat(dir.as_raw_fd(), name.as_ptr(), mode) })

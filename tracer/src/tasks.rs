@@ -53,6 +53,9 @@ pub(crate) struct Thread {
 enum Standing {
     /// Something has changed: to be looked at before it matters.
     Unknown,
+    /// It was at home, and has executed a program since, which can change credentials, but not namespaces. Its root may be shared
+    /// with another process.
+    Executed,
     Home,
     Foreign,
 }
@@ -141,9 +144,7 @@ impl Tasks {
     fn status(&self, tid: u32) -> Result<Status, Errno> {
         let path = CString::new(format!("{tid}/status")).map_err(|_| Errno(libc::EINVAL))?;
         let fd = sys::openat(self.proc(), &path, libc::O_RDONLY, 0)?;
-        let mut text = Vec::with_capacity(2048);
-        std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut text)?;
-        Ok(Status::parse(&text))
+        Ok(Status::parse(&sys::read_at_once(fd)?))
     }
 
     /// Makes sure that the thread is known. `enter` gives a process that is met for the first time its number in the journal.
@@ -333,12 +334,20 @@ impl Tasks {
         match thread.standing {
             Standing::Home => true,
             Standing::Foreign => false,
-            Standing::Unknown => {
+            before @ (Standing::Unknown | Standing::Executed) => {
                 let pid = thread.process;
                 let Ok(status) = self.status(tid) else {
                     return false;
                 };
-                let standing = self.judge(tid, &status, pid);
+                let standing = match before {
+                    Standing::Executed
+                        if self.has_home_credentials(&status, pid) && self.has_home_root(tid) =>
+                    {
+                        Standing::Home
+                    }
+                    Standing::Executed => Standing::Foreign,
+                    _ => self.judge(tid, &status, pid),
+                };
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.umask = status.umask;
                 }
@@ -350,32 +359,40 @@ impl Tasks {
         }
     }
 
-    fn judge(&mut self, tid: u32, status: &Status, pid: u32) -> Standing {
-        if self
+    fn has_home_credentials(&self, status: &Status, pid: u32) -> bool {
+        let landlocked = self
             .processes
             .get(&pid)
-            .is_none_or(|process| process.landlocked)
-        {
+            .is_none_or(|process| process.landlocked);
+        let home = &self.home;
+        !landlocked
+            && status.fsuid == home.uid
+            && status.fsgid == home.gid
+            && status.groups == home.groups
+            && status.effective == home.caps
+    }
+
+    fn look(&self, tid: u32, what: &str) -> Option<Seen> {
+        let path = CString::new(format!("{tid}/{what}")).ok()?;
+        sys::statx(self.proc.as_fd(), &path, 0).ok()
+    }
+
+    fn has_home_root(&self, tid: u32) -> bool {
+        self.look(tid, "root")
+            .is_some_and(|root| root.same(&self.home.root))
+    }
+
+    fn judge(&mut self, tid: u32, status: &Status, pid: u32) -> Standing {
+        if !self.has_home_credentials(status, pid) || !self.has_home_root(tid) {
             return Standing::Foreign;
         }
-        let home = &mut self.home;
-        let same_ids =
-            status.fsuid == home.uid && status.fsgid == home.gid && status.groups == home.groups;
-        if !same_ids || status.effective != home.caps {
-            return Standing::Foreign;
-        }
-        let look = |what: &str| {
-            let path = CString::new(format!("{tid}/{what}")).ok()?;
-            sys::statx(self.proc.as_fd(), &path, 0).ok()
-        };
-        if !look("root").is_some_and(|root| root.same(&home.root)) {
-            return Standing::Foreign;
-        }
-        if look("ns/mnt").map(|ns| ns.stat.ino) != Some(home.mount_ns) {
+        let mount_ns = self.look(tid, "ns/mnt").map(|ns| ns.stat.ino);
+        if mount_ns != Some(self.home.mount_ns) {
             return Standing::Foreign;
         }
         // Capabilities count within a user namespace. The first task that is at home otherwise is the command itself.
-        let user_ns = look("ns/user").map(|ns| ns.stat.ino);
+        let user_ns = self.look(tid, "ns/user").map(|ns| ns.stat.ino);
+        let home = &mut self.home;
         if user_ns.is_none() || home.user_ns.is_some_and(|home| Some(home) != user_ns) {
             return Standing::Foreign;
         }
@@ -398,10 +415,18 @@ impl Tasks {
             return;
         };
         process.cwd = None;
-        for tid in std::mem::take(&mut process.threads) {
+        let threads = std::mem::take(&mut process.threads);
+        let alone = threads.is_empty();
+        for tid in threads {
             self.threads.remove(&tid);
         }
-        self.doubt(pid);
+        if let Some(thread) = self.threads.get_mut(&pid) {
+            // The one that executes may be another, with namespaces of its own.
+            thread.standing = match thread.standing {
+                Standing::Home | Standing::Executed if alone => Standing::Executed,
+                _ => Standing::Unknown,
+            };
+        }
     }
 
     /// A process has ended; the threads it had.

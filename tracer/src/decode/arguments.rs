@@ -2,7 +2,7 @@
 
 use super::{Address, Name, Result, Times, Undecoded};
 use crate::listener::Notification;
-use crate::memory::{self, Fault};
+use crate::memory::{self, Fault, Page};
 use crate::syscalls::{Abi, PathArg};
 use effigy_journal::ByteString;
 use std::ffi::CString;
@@ -164,17 +164,36 @@ impl Reader<'_> {
     pub(super) fn argv(&mut self, address: u64) -> Vec<ByteString> {
         let mut argv = Vec::new();
         let (mut at, mut room) = (address, ARGV_BYTES);
+        let (mut pointers, mut strings) = (Page::of(self.tid()), Page::of(self.tid()));
         while argv.len() < ARGV_COUNT && room > 0 && address != 0 {
-            let Ok(pointer) = self.word(at) else { break };
+            let word = match (pointers.at(at), self.abi.word()) {
+                (Ok(&[a, b, c, d, ..]), 4) => Ok(u64::from(u32::from_le_bytes([a, b, c, d]))),
+                (Ok(&[a, b, c, d, e, f, g, h, ..]), 8) => {
+                    Ok(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+                }
+                // It crosses the end of a page.
+                _ => self.word(at),
+            };
+            let Ok(pointer) = word else { break };
             if pointer == 0 {
                 break;
             }
-            match memory::string_within(self.tid(), pointer, room, &mut self.buffer) {
-                Ok(()) | Err(Fault::TooLong) => {}
-                Err(_) => break,
-            }
-            room = room.saturating_sub(self.buffer.len() + 1);
-            argv.push(ByteString::from(self.buffer.as_slice()));
+            let near = strings.at(pointer).ok().and_then(|bytes| {
+                let nul = bytes.iter().take(room).position(|byte| *byte == 0)?;
+                Some(&bytes[..nul])
+            });
+            let string = match near {
+                Some(string) => ByteString::from(string),
+                None => {
+                    match memory::string_within(self.tid(), pointer, room, &mut self.buffer) {
+                        Ok(()) | Err(Fault::TooLong) => {}
+                        Err(_) => break,
+                    }
+                    ByteString::from(self.buffer.as_slice())
+                }
+            };
+            room = room.saturating_sub(string.as_ref().len() + 1);
+            argv.push(string);
             at = at.wrapping_add(self.abi.word() as u64);
         }
         argv

@@ -24,10 +24,27 @@ impl Status {
             ..Self::default()
         };
         for line in text.split(|byte| *byte == b'\n') {
-            let Some((key, value)) = std::str::from_utf8(line)
-                .ok()
-                .and_then(|line| line.split_once(':'))
-            else {
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+                continue;
+            };
+            let (key, value) = (&line[..colon], &line[colon + 1..]);
+            // Most of some sixty lines are not asked for.
+            if !matches!(
+                key,
+                b"Umask"
+                    | b"Tgid"
+                    | b"PPid"
+                    | b"Uid"
+                    | b"Gid"
+                    | b"Groups"
+                    | b"NSpid"
+                    | b"NStgid"
+                    | b"CapEff"
+                    | b"Seccomp"
+            ) {
+                continue;
+            }
+            let Ok(value) = std::str::from_utf8(value) else {
                 continue;
             };
             let mut words = value.split_ascii_whitespace();
@@ -40,13 +57,13 @@ impl Status {
             };
             let mut number = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
             match key {
-                "Umask" => status.umask = u32::from_str_radix(value.trim(), 8).unwrap_or(0o22),
-                "Tgid" => status.tgid = number(),
-                "PPid" => status.ppid = number(),
+                b"Umask" => status.umask = u32::from_str_radix(value.trim(), 8).unwrap_or(0o22),
+                b"Tgid" => status.tgid = number(),
+                b"PPid" => status.ppid = number(),
                 // Real, effective, saved and filesystem id.
-                "Uid" => status.fsuid = last(),
-                "Gid" => status.fsgid = last(),
-                "Groups" => {
+                b"Uid" => status.fsuid = last(),
+                b"Gid" => status.fsgid = last(),
+                b"Groups" => {
                     status.groups = value
                         .split_ascii_whitespace()
                         .filter_map(|word| word.parse().ok())
@@ -54,11 +71,10 @@ impl Status {
                     status.groups.sort_unstable();
                 }
                 // One number per PID namespace, the innermost last.
-                "NSpid" => status.inner_tid = last(),
-                "NStgid" => status.inner_tgid = last(),
-                "CapEff" => status.effective = u64::from_str_radix(value.trim(), 16).unwrap_or(0),
-                "Seccomp" => status.filtered = number() == 2,
-                _ => {}
+                b"NSpid" => status.inner_tid = last(),
+                b"NStgid" => status.inner_tgid = last(),
+                b"CapEff" => status.effective = u64::from_str_radix(value.trim(), 16).unwrap_or(0),
+                _ => status.filtered = number() == 2,
             }
         }
         status
