@@ -68,6 +68,15 @@ impl Tree {
         self
     }
 
+    /// Leaves out the extended attributes whose names begin so.
+    pub(crate) fn without_attributes(mut self, beginning: &str) -> Self {
+        for node in self.0.values_mut() {
+            node.attributes
+                .retain(|name, _| !name.as_bytes().starts_with(beginning.as_bytes()));
+        }
+        self
+    }
+
     /// One line for each thing that differs; empty when nothing does.
     pub(crate) fn difference(&self, other: &Self, times: Times) -> String {
         let mut lines = String::new();

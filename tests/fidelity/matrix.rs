@@ -1,9 +1,9 @@
 //! Every traced call answers inside what it answers outside, whatever name it is given and in whatever situation the process is, and the
-//! process sees the same come of it. The calls and the names are in `matrix.py`.
+//! process sees the same come of it; and so does whoever commits it. The calls and the names are in `matrix.py`.
 
 use super::scripts::Scripts;
 use crate::harness::{Done, Scene, Who, as_everyone, as_root, as_user, has, is_root, skip};
-use crate::trees::Times;
+use crate::trees::{Times, Tree};
 
 /// The user to whom some of a tree belongs, in the situations with a second one.
 const OTHER: &str = "4321";
@@ -52,6 +52,7 @@ impl Situation {
         if bare.status == 77 {
             return skip(bare.text().trim());
         }
+        let wanted = scene.tree();
         prepare();
         let before = scene.tree();
         let mut arguments = vec!["run", "-q", "-n", "-s", "matrix"];
@@ -65,6 +66,15 @@ impl Situation {
             "before it",
         );
         same(&bare, &inside);
+        scene.commit("matrix");
+        // Those attributes are the overlay's own: docs/LIMITS.md.
+        let plain = |tree: Tree| tree.without_attributes("user.overlay.");
+        plain(scene.tree()).must_equal(
+            &plain(wanted),
+            Times::Ignored,
+            "the tree that was committed",
+            "what the calls make of it outside",
+        );
     }
 }
 
