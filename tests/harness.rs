@@ -289,8 +289,8 @@ impl Scene {
         Tree::read(&self.area())
     }
 
-    /// The law: a command run bare on one copy of a tree, and run and committed on another, gives the same; run alone it changes
-    /// nothing; and undone it leaves what was there. `leave_out` names paths of the area whose content differs from run to run anyway.
+    /// The law: a command run bare on one copy of a tree, and run and committed or replayed on another, gives the same; run alone it
+    /// changes nothing; and undone it leaves what was there. `leave_out` names paths of the area whose content differs from run to run anyway.
     #[track_caller]
     pub(crate) fn differential(&self, setup: &str, script: &str, times: Times, leave_out: &[&str]) {
         let work = self.work().display().to_string();
@@ -328,13 +328,10 @@ impl Scene {
             "the tree after undo",
             "before the run",
         );
-        self.commit("differential");
-        self.tree().must_equal(
-            &committed,
-            Times::OfFiles,
-            "committed again",
-            "committed once",
-        );
+        let replay = self.effigy(&["replay", "differential", "-y"]).run();
+        replay.must_succeed();
+        self.tree()
+            .must_equal(&committed, Times::OfFiles, "replayed", "committed");
         clear();
         if copied {
             assert!(

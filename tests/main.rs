@@ -18,6 +18,7 @@ mod files;
 mod filters;
 mod first_day;
 mod held_back;
+mod hosts;
 mod in_use;
 mod killed;
 mod law;

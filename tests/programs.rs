@@ -42,6 +42,51 @@ as_everyone! {
         scene.sh("cd ../home/source && git fsck --strict && git status --porcelain").run().must_succeed();
     }
 
+    fn git_begins_rebases_and_makes_worktrees(scene: &Scene) {
+        if !has(scene, "git") {
+            return;
+        }
+        scene.differential(
+            &format!("{DATES}{SOURCE}"),
+            &format!(
+                "{DATES} git init -q -b main new; cd new; git config user.email a@b; git config user.name n; seq 100 >f; git add f; git commit -qm one; \
+                 git checkout -qb side; sed -i s/1/one/ f; git commit -qam side; git checkout -q main; mkdir d; git mv f d/f; git commit -qm moved; git rebase -q main side; \
+                 git worktree add -q ../tree main; echo x >../tree/x; git -C ../tree add x; git -C ../tree commit -qm tree; git gc -q --prune=now; git tag -a -m m v1; \
+                 cd ../../home/source; git stash -q; git rebase -q --root; git worktree add -q ../other HEAD~1; git repack -qad; git pack-refs --all; git worktree remove ../other"
+            ),
+            Times::Ignored,
+            // Indexes hold times and inode numbers.
+            &["**/index"],
+        );
+    }
+
+    fn rsync_makes_trees_alike(scene: &Scene) {
+        if !has(scene, "rsync") {
+            return;
+        }
+        scene.differential(
+            "mkdir -p src/d/e there/d/gone; seq 100 >src/f; ln src/f src/g; ln -s f src/s; mkfifo src/p; truncate -s 1M src/holes; seq 9 >src/d/e/h; chmod 750 src/d; touch -d 2001-02-03 src/f src/d/e/h; \
+             echo old >there/f; seq 50 >there/d/gone/x; cp -a src/d/e/h there/d/h; cp -a src again; echo differs >>again/f",
+            "rsync -aHS --delete src/ there; rsync -aH --inplace src/ again; rsync -a --link-dest=../src src/ linked; rsync -aH --remove-source-files src/d/ moved",
+            Times::OfFiles,
+            &[],
+        );
+    }
+
+    fn a_python_test_suite_leaves_caches(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        scene.differential(
+            "mkdir -p pkg/sub tests; for m in pkg/__init__ pkg/a pkg/b pkg/sub/__init__ pkg/sub/c; do printf 'import json, tempfile, logging\\nX = 6\\n' >$m.py; done; : >tests/__init__.py; \
+             printf 'import unittest, pkg.a, pkg.b, pkg.sub.c, tempfile, pathlib, sqlite3\\nclass T(unittest.TestCase):\\n    def test_x(self): self.assertEqual(pkg.a.X * 7, 42)\\n    def test_t(self):\\n        with tempfile.TemporaryDirectory(dir=\".\") as d: pathlib.Path(d, \"f\").write_text(\"x\")\\n    def test_d(self):\\n        with sqlite3.connect(\"cache.db\") as c: c.execute(\"create table if not exists t(x)\"); c.execute(\"insert into t values (1)\")\\n' >tests/test_all.py; \
+             find . -name '*.py' -exec touch -d 2020-01-01 {} +",
+            "python3 -m unittest -q; python3 -m compileall -q pkg; python3 -m unittest -q; test -d pkg/sub/__pycache__",
+            Times::Ignored,
+            &[],
+        );
+    }
+
     fn tar_unpacks(scene: &Scene) {
         scene.differential(
             "mkdir -p src/d/e; seq 1000 >src/f; ln src/f src/hard; ln -s f src/soft; mkfifo src/pipe; truncate -s 2M src/holes; \

@@ -72,6 +72,13 @@ pub(super) fn not_started(error: ExecError) -> anyhow::Error {
                 "this takes a kernel with CONFIG_SECCOMP_FILTER; without a terminal it is not needed",
             ),
         ),
+        ExecError::Recording(nix::libc::EBUSY) => (
+            125,
+            Some(
+                "another supervisor has the notifications of system calls already, as inside another recording, some containers, \
+                 and WSL: --no-trace keeps the effects only",
+            ),
+        ),
         ExecError::Recording(_) => (
             125,
             Some("effigy doctor says what this machine allows; --no-trace keeps the effects only"),
