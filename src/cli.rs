@@ -128,6 +128,8 @@ One CMD alone is a script for the shell, which is $TRY_SHELL, $SHELL or the logi
 
 Exit status: the command's own; 1 when something could not be committed or there is nothing to list; 2 for what was wrongly asked.";
 
+const CONFINEMENT: &str = "Confinement";
+
 /// How to run, for `run` and `shell` alike.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunOptions {
@@ -177,6 +179,29 @@ pub(crate) struct RunOptions {
     /// Let writes below PATH fail with EROFS inside (repeatable)
     #[arg(long, value_name = "PATH")]
     pub(crate) read_only: Vec<PathBuf>,
+
+    /// Let writes (which are kept aside as ever) succeed only below PATH; elsewhere they fail with EROFS (repeatable)
+    #[arg(long, value_name = "PATH", help_heading = CONFINEMENT)]
+    pub(crate) write: Vec<PathBuf>,
+
+    /// Let PATH not be read inside (repeatable)
+    #[arg(long, value_name = "PATH", help_heading = CONFINEMENT)]
+    pub(crate) deny_read: Vec<PathBuf>,
+
+    /// Let PATH not be written inside, also below a --write PATH (repeatable)
+    #[arg(long, value_name = "PATH", help_heading = CONFINEMENT)]
+    pub(crate) protect: Vec<PathBuf>,
+
+    /// Protect what git executes: hooks and config of the repository that holds the working directory
+    #[arg(long, help_heading = CONFINEMENT)]
+    pub(crate) protect_git: bool,
+
+    /// Let paths of these options be missing
+    ///
+    /// They take globs too (`*` stays within a component, `**` crosses), which are expanded against what exists when the
+    /// run begins. Without this, a path that does not exist and a glob that matches nothing are errors.
+    #[arg(long, help_heading = CONFINEMENT)]
+    pub(crate) optional: bool,
 
     /// Give the command no network
     #[arg(long)]

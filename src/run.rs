@@ -1,5 +1,6 @@
 //! `effigy run`: from the command line to a recorded session.
 
+mod confinement;
 mod explain;
 mod recording;
 mod refusal;
@@ -34,6 +35,7 @@ use crate::failure::{Cannot as _, Failure};
 use crate::render::name::escaped;
 use crate::store;
 use crate::terminal::Terminal;
+use confinement::Confinement;
 use recording::Recording;
 use signals::Signals;
 use stack::{Beneath, Stack};
@@ -440,9 +442,14 @@ fn wishes(
     hide.extend(stack.hidden().cloned());
     hide.sort();
     hide.dedup();
+    let confinement = Confinement::of(&args.options, cwd)?;
+    let mut read_only = resolve(&args.options.read_only)?;
+    read_only.extend(confinement.protect);
     Ok(Wishes {
         hide,
-        read_only: resolve(&args.options.read_only)?,
+        read_only,
+        write: confinement.write,
+        deny_read: confinement.deny_read,
         sockets: passed.iter().cloned().chain(sockets::agent()).collect(),
         working_directory: cwd.to_owned(),
         likely,

@@ -10,6 +10,7 @@ mod harness;
 mod trees;
 
 mod archive;
+mod confined;
 mod confinement;
 mod conflicts;
 mod effects;

@@ -270,6 +270,14 @@ pub(crate) fn set_writable(at: At<'_>) -> io::Result<()> {
     )
 }
 
+/// Makes the mount at `at` read-only, and no other.
+pub(crate) fn set_read_only(at: At<'_>) -> io::Result<()> {
+    or_classic(
+        || sys::mount_setattr(at.dir, at.path, false, libc::MOUNT_ATTR_RDONLY, 0),
+        || remount(at, false, MsFlags::MS_RDONLY),
+    )
+}
+
 /// Gives the mount at `at`, and those below it when `recursive`, the restrictions they have and `more`; read-only is not kept.
 fn remount(at: At<'_>, recursive: bool, more: MsFlags) -> io::Result<()> {
     let top = at.open()?;

@@ -57,6 +57,15 @@ pub enum What {
     ReadOnly,
     /// The real Unix socket (`--pass-socket`).
     Socket,
+    /// What is there by then, as writable as it is: it stays so when the covers are locked (`--write`).
+    Open,
+    /// All covers but those below these paths become read-only (`--write`).
+    Lock {
+        /// The paths.
+        except: Vec<PathBuf>,
+    },
+    /// Something that cannot be opened (`--deny-read`).
+    Denied,
 }
 
 /// An overlay of one real directory.
@@ -100,6 +109,10 @@ pub struct Wishes {
     pub hide: Vec<PathBuf>,
     /// Paths that cannot be written inside: absolute, without symbolic links.
     pub read_only: Vec<PathBuf>,
+    /// The only paths that can be written inside, unless there is none here: absolute, without symbolic links.
+    pub write: Vec<PathBuf>,
+    /// Paths whose content cannot be read inside: absolute, without symbolic links.
+    pub deny_read: Vec<PathBuf>,
     /// Unix sockets that can be reached inside: absolute, without symbolic links.
     pub sockets: Vec<PathBuf>,
     /// The run's working directory.
@@ -222,9 +235,10 @@ impl Plan {
 
     /// Puts the places in order and numbers the layers.
     fn arrange(&mut self) {
-        let last = |place: &Place| place.what == What::ReadOnly;
+        let key = |place: &Place| (place.what.phase(), rank(&place.what));
         self.places.sort_by(|a, b| {
-            (last(a), &a.path, rank(&a.what)).cmp(&(last(b), &b.path, rank(&b.what)))
+            let ((phase, rank), (other_phase, other_rank)) = (key(a), key(b));
+            (phase, &a.path, rank).cmp(&(other_phase, &b.path, other_rank))
         });
         let mut layer = 0;
         for place in &mut self.places {
@@ -244,6 +258,24 @@ impl Plan {
     }
 }
 
+impl What {
+    /// What confines comes when all else is in place: a cover laid into a read-only tree later could be written.
+    fn phase(&self) -> u8 {
+        match self {
+            Self::Open => 1,
+            Self::Lock { .. } => 2,
+            Self::ReadOnly => 3,
+            Self::Denied => 4,
+            _ => 0,
+        }
+    }
+
+    /// Whether it only takes away from what is in place.
+    fn confines(&self) -> bool {
+        self.phase() > 0
+    }
+}
+
 /// At one path: what restricts comes after what it restricts.
 fn rank(what: &What) -> u8 {
     match what {
@@ -251,7 +283,7 @@ fn rank(what: &What) -> u8 {
         What::Bind { .. } => 1,
         What::Devices | What::SharedMemory | What::Processes | What::Cover(_) => 2,
         What::Mask | What::Socket => 3,
-        What::ReadOnly => 4,
+        What::Open | What::Lock { .. } | What::ReadOnly | What::Denied => 4,
     }
 }
 
@@ -471,6 +503,16 @@ impl Planner<'_> {
         }
         for path in &self.wishes.read_only {
             self.place(path, What::ReadOnly);
+        }
+        for path in &self.wishes.deny_read {
+            self.place(path, What::Denied);
+        }
+        for path in &self.wishes.write {
+            self.place(path, What::Open);
+        }
+        if !self.wishes.write.is_empty() {
+            let except = self.wishes.write.clone();
+            self.place(Path::new("/"), What::Lock { except });
         }
     }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, mknodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 
@@ -216,8 +216,15 @@ impl<'v> View<'v> {
             // A read-only mount does not keep anybody from connecting.
             What::Socket => self.bind(path),
             What::ReadOnly => self
-                .make_read_only(path)
+                .bind_to_itself(path, Access::ReadOnly)
                 .doing(|| format!("make {} read-only", path.display())),
+            What::Open => self
+                .bind_to_itself(path, Access::Same)
+                .doing(|| format!("keep {} writable", path.display())),
+            What::Lock { except } => self.lock(except),
+            What::Denied => self
+                .deny(path)
+                .doing(|| format!("deny reading {}", path.display())),
         }
     }
 
@@ -355,11 +362,59 @@ impl<'v> View<'v> {
         unless_absent(result).doing(|| format!("bind {}", path.display()))
     }
 
-    fn make_read_only(&mut self, path: &Path) -> io::Result<()> {
+    /// Makes what is at a path by now, with all mounts below it, a mount of its own.
+    fn bind_to_itself(&mut self, path: &Path, access: Access) -> io::Result<()> {
         let below = below_root(path);
         let at = At::new(&self.root, &below);
-        mounts::bind(at, at, true, Access::ReadOnly)?;
+        mounts::bind(at, at, true, access)?;
         self.root_covered(path)
+    }
+
+    /// Makes all covers read-only but those below these paths, which by now are mounts of their own.
+    fn lock(&self, except: &[PathBuf]) -> Result<(), StartError> {
+        for BuiltCover { mount_point, .. } in &self.built.covers {
+            if except.iter().any(|open| mount_point.starts_with(open)) {
+                continue;
+            }
+            let below = below_root(mount_point);
+            let result = mounts::set_read_only(At::new(&self.root, &below));
+            unless_absent(result).doing(|| format!("make {} read-only", mount_point.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Lays something over a path that cannot be opened: a directory without rights, or else a device node where no device can be
+    /// opened, which holds for root too.
+    fn deny(&self, path: &Path) -> io::Result<()> {
+        let below = below_root(path);
+        let is_directory = match openat(&self.root, below.as_c_str(), NAME, Mode::empty()) {
+            Ok(fd) => fstat(&fd)?.st_mode & libc::S_IFMT == libc::S_IFDIR,
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let name = if is_directory {
+            make_dir(&self.layers, "denied", 0o000)?;
+            c"denied"
+        } else {
+            match mknodat(
+                &self.layers,
+                "denied-file",
+                SFlag::S_IFCHR,
+                Mode::empty(),
+                0,
+            ) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            c"denied-file"
+        };
+        let nothing = At::new(&self.layers, name);
+        mounts::bind(
+            nothing,
+            At::new(&self.root, &below),
+            false,
+            Access::ReadOnlyNoDevices,
+        )
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct Covers {
     layers: Vec<Layer>,
     /// Mount points with the index of their layer; the longest first.
     mounts: Vec<(Vec<u8>, Option<usize>)>,
+    /// All mount points.
+    points: Vec<Vec<u8>>,
     /// Stand-ins for whatever lies above every mount point.
     everything: bool,
 }
@@ -25,6 +27,7 @@ impl Covers {
         let mut covers = Self {
             layers,
             mounts: Vec::new(),
+            points: Vec::new(),
             everything,
         };
         covers.reload(proc);
@@ -47,16 +50,32 @@ impl Covers {
             self.mounts.push((b"/".to_vec(), Some(usize::MAX)));
             return;
         }
+        self.points.clear();
+        // The covers, by device.
+        let mut covers: Vec<(&[u8], Vec<u8>)> = Vec::new();
         for line in text.split(|byte| *byte == b'\n') {
             // 36 35 98:0 /root /mount/point options...
-            let Some(point) = line.split(|byte| *byte == b' ').nth(4) else {
+            let mut fields = line.split(|byte| *byte == b' ').skip(2);
+            let (Some(device), Some(root), Some(point)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
                 continue;
             };
-            let point = unescape(point);
+            let (root, point) = (unescape(root), unescape(point));
+            self.points.push(point.clone());
+            // A part of a cover bound to its own place (`--write`, `--read-only`) is that part of the cover.
+            let part =
+                |(other, top): &(&[u8], Vec<u8>)| *other == device && joined(top, &root) == point;
+            if root != b"/" && covers.iter().any(part) {
+                continue;
+            }
             let layer = self
                 .layers
                 .iter()
                 .position(|layer| layer.mount_point.as_os_str().as_bytes() == point);
+            if layer.is_some() {
+                covers.push((device, point.clone()));
+            }
             // Of mounts on one point the last is seen.
             self.mounts.retain(|(other, _)| *other != point);
             self.mounts.push((point, layer));
@@ -69,6 +88,12 @@ impl Covers {
         }
         self.mounts
             .sort_by_key(|(point, _)| std::cmp::Reverse(point.len()));
+    }
+
+    /// Whether something is mounted below this path.
+    pub(crate) fn has_mount_below(&self, path: &[u8]) -> bool {
+        let inside = |point: &Vec<u8>| point.len() > path.len() && below(point, path);
+        self.points.iter().any(inside)
     }
 
     fn find(&self, path: &[u8]) -> Option<(usize, &[u8])> {
@@ -112,6 +137,14 @@ impl Covers {
     pub(crate) fn in_upper(&self, path: &[u8]) -> Option<Seen> {
         let (upper, rest) = self.upper(path)?;
         sys::statx(upper, &rest, libc::AT_SYMLINK_NOFOLLOW).ok()
+    }
+}
+
+/// The path of `below`, which begins with a slash, in the directory `top`.
+fn joined(top: &[u8], below: &[u8]) -> Vec<u8> {
+    match top {
+        b"/" => below.to_vec(),
+        _ => [top, below].concat(),
     }
 }
 

@@ -187,6 +187,15 @@ pub(crate) fn fs_magic(fd: BorrowedFd<'_>) -> Result<i64> {
     Ok(i64::from(raw.f_type))
 }
 
+/// Whether nothing can be changed through the mount of a descriptor, or on its whole filesystem.
+pub(crate) fn is_read_only(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: statvfs consists of plain numbers.
+    let mut raw: libc::statvfs = unsafe { mem::zeroed() };
+    // SAFETY: `raw` is a whole struct statvfs.
+    let done = unit(unsafe { libc::fstatvfs(fd.as_raw_fd(), &raw mut raw) });
+    done.is_ok() && raw.f_flag & libc::ST_RDONLY != 0
+}
+
 /// The target of a symbolic link; an empty path means the link behind `dir`.
 pub(crate) fn readlinkat(dir: BorrowedFd<'_>, path: &CStr, into: &mut Vec<u8>) -> Result<()> {
     into.clear();

@@ -214,7 +214,7 @@ impl Plan {
         let holder = self
             .places
             .iter()
-            .filter(|place| path.starts_with(&place.path) && place.what != What::ReadOnly)
+            .filter(|place| path.starts_with(&place.path) && !place.what.confines())
             .max_by_key(|place| place.path.as_os_str().len());
         let Some(What::Cover(holder)) = holder.map(|place| &place.what) else {
             return refuse("changes there are not kept aside in this run");

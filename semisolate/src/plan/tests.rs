@@ -295,6 +295,9 @@ fn words(what: &What) -> String {
         What::Processes => "processes".to_owned(),
         What::Mask => "mask".to_owned(),
         What::ReadOnly => "read-only".to_owned(),
+        What::Open => "open".to_owned(),
+        What::Lock { except } => format!("lock all but {except:?}"),
+        What::Denied => "denied".to_owned(),
         What::Socket => "socket".to_owned(),
     }
 }
@@ -818,4 +821,40 @@ fn without_a_root_mount_there_is_no_plan() {
     let error =
         Plan::new(&rootless, true, &fixture.wishes, &fixture.sketch(false)).expect_err("no root");
     assert!(matches!(error, PlanError::NoRoot));
+}
+
+#[test]
+fn what_confines_comes_last_and_in_its_order() {
+    let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    for name in ["debian_separate_home", "steam_deck"] {
+        let fixture = fixture(name);
+        for root in [true, false] {
+            let wishes = Wishes {
+                write: paths(&["/home", "/tmp"]),
+                read_only: paths(&["/home/alice"]),
+                deny_read: paths(&["/etc/shadow"]),
+                ..fixture.read_only(&[])
+            };
+            let plan = fixture.plan_with(root, &wishes).expect("a plan");
+            let confining = plan
+                .places
+                .iter()
+                .skip_while(|place| !place.what.confines());
+            let found: Vec<(&Path, &What)> = confining
+                .map(|place| (place.path.as_path(), &place.what))
+                .collect();
+            let except = wishes.write.clone();
+            assert_eq!(
+                found,
+                [
+                    (Path::new("/home"), &What::Open),
+                    (Path::new("/tmp"), &What::Open),
+                    (Path::new("/"), &What::Lock { except }),
+                    (Path::new("/home/alice"), &What::ReadOnly),
+                    (Path::new("/etc/shadow"), &What::Denied),
+                ],
+                "{name}, root: {root}"
+            );
+        }
+    }
 }

@@ -307,7 +307,8 @@ impl Supervisor {
             && flags == 0
             && source
                 .as_ref()
-                .is_some_and(|seen| !self.copies_up(&old, seen));
+                .is_some_and(|seen| !self.copies_up(&old, seen))
+            && !self.covers.has_mount_below(&old);
         let mut done = false;
         if free {
             if !self.still_asks(asked)? {
@@ -382,14 +383,23 @@ impl Supervisor {
         if !done && !self.still_asks(asked)? {
             return Ok(());
         }
+        // What is mounted below a directory, to protect it say, holds for its path: it neither goes along nor is left behind.
+        let holds_mount = directory
+            && (self.covers.has_mount_below(&old) || exchange && self.covers.has_mount_below(&new));
         let mut result = if done {
             Ok(())
+        } else if holds_mount {
+            Err(Errno(libc::EBUSY))
         } else {
             sys::renameat2(a.fd(), &a.last, b.fd(), &b.last, flags)
         };
         if result == Err(Errno(libc::EXDEV)) && self.closes_gap(&old, &new, directory, flags) {
             self.take_umask(asked);
             result = match &source {
+                // The kernel says EXDEV before it looks whether either mount may be written.
+                _ if sys::is_read_only(a.fd()) || sys::is_read_only(b.fd()) => {
+                    Err(Errno(libc::EROFS))
+                }
                 _ if !a.is_plain() => Err(Errno(libc::EBUSY)),
                 _ if !b.is_plain() && flags & libc::RENAME_NOREPLACE == 0 => {
                     Err(Errno(libc::EBUSY))
