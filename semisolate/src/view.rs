@@ -392,13 +392,16 @@ impl<'v> View<'v> {
             Err(Errno::ENOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
+        // In the work directory of no cover, so that it goes with theirs when the run has ended.
+        make_dir(&self.layers, "denied", 0o700)?;
+        make_dir(&self.layers, "denied/work", 0o700)?;
         let name = if is_directory {
-            make_dir(&self.layers, "denied", 0o000)?;
-            c"denied"
+            make_dir(&self.layers, "denied/work/directory", 0o000)?;
+            c"denied/work/directory"
         } else {
             match mknodat(
                 &self.layers,
-                "denied-file",
+                "denied/work/file",
                 SFlag::S_IFCHR,
                 Mode::empty(),
                 0,
@@ -406,7 +409,7 @@ impl<'v> View<'v> {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            c"denied-file"
+            c"denied/work/file"
         };
         let nothing = At::new(&self.layers, name);
         mounts::bind(
