@@ -40,8 +40,9 @@ impl Chosen {
 
     /// Says on stderr which effects are not of the chosen events alone.
     pub(crate) fn tell_partly(&self) {
-        if !self.partly.is_empty() {
-            let paths = match self.partly.len() {
+        let partly = self.effects.iter().filter(|e| self.is_partly(e)).count();
+        if partly > 0 {
+            let paths = match partly {
                 1 => "1 path of these has".to_owned(),
                 n => format!("{n} paths of these have"),
             };

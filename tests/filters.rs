@@ -1,6 +1,7 @@
 //! Filters mean the same for every command, and never half a change.
 
 use crate::harness::{Scene, as_everyone};
+use crate::trees::Times;
 
 /// A session with a path that one program changed, one that two did, a moved directory and a removed file.
 fn recorded(scene: &Scene) {
@@ -85,5 +86,81 @@ as_everyone! {
         scene.effigy(&["run", "-n", "-s", "f", "--no-trace", "--", "touch", "a", "b"]).run().must_succeed();
         assert_eq!(summary(scene, &["--only", "a"]), "A a\n");
         scene.effigy(&["summary", "f", "--op", "open"]).run().must_exit(1).must_say(&["has no journal", "--only"]);
+    }
+}
+
+/// The law for parts: what a commit with a filter for events takes is what a replay with it comes to.
+fn commit_and_replay_agree(scene: &Scene, setup: &str, script: &str) {
+    scene.sh(setup).run().must_succeed();
+    scene.run_script("law", script).run().must_succeed();
+    let start = scene.tree();
+    let log = scene
+        .effigy(&["log", "law", "--json"])
+        .run()
+        .must_succeed()
+        .text();
+    let mut filters: Vec<[String; 2]> = ["mv", "rm", "cp", "mkdir", "ln", "chmod", "sh", "sed"]
+        .map(|name| ["--by".to_owned(), name.to_owned()])
+        .into();
+    for op in [
+        "open", "mkdir", "rename", "unlink", "link", "chmod", "rmdir",
+    ] {
+        filters.push(["--op".to_owned(), op.to_owned()]);
+    }
+    for line in log.lines() {
+        let event: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let is_observation = ["exec", "exit", "settle"]
+            .iter()
+            .any(|op| event["op"] == *op);
+        if !is_observation {
+            filters.push(["--until".to_owned(), event["seq"].to_string()]);
+            filters.push(["--from".to_owned(), event["seq"].to_string()]);
+        }
+    }
+    let mut agreed = 0;
+    for [option, value] in &filters {
+        let filter = [option.as_str(), value.as_str()];
+        let committed = scene.effigy(&["commit", "law", "-y"]).args(&filter).run();
+        if committed.status == 1 {
+            scene
+                .tree()
+                .must_equal(&start, Times::OfFiles, "after a refusal", "before");
+            continue;
+        }
+        let committed = committed.must_succeed();
+        let tree = scene.tree();
+        if !committed.stderr.contains("nothing to commit") {
+            scene.undo("law");
+        }
+        scene
+            .tree()
+            .must_equal(&start, Times::OfFiles, "after undo", "before");
+        let replayed = scene
+            .effigy(&["replay", "law", "-y"])
+            .args(&filter)
+            .run()
+            .must_succeed();
+        scene.tree().must_equal(
+            &tree,
+            Times::Ignored,
+            &format!("replayed {filter:?}"),
+            "committed",
+        );
+        if !replayed.stderr.contains("nothing to replay") {
+            scene.undo("law");
+        }
+        agreed += 1;
+    }
+    assert!(agreed > 8, "only {agreed} of {} were whole", filters.len());
+}
+
+as_everyone! {
+    fn commit_and_replay_of_a_part_agree(scene: &Scene) {
+        commit_and_replay_agree(
+            scene,
+            "mkdir d k; echo 1 >d/a; echo 2 >d/b; echo 3 >g; echo 4 >h; echo 5 >k/x; ln k/x k/y",
+            "echo more >>g; mkdir new; cp d/a new/a; mv d/b new/b; rm h; chmod 600 g; mv k l; echo n >n; ln n m; mv n o; rm d/a; rmdir d; echo d >d; \
+             mkdir p; mkdir p/q; echo r >p/q/r; mv p/q q; rmdir p; sed -i s/1/one/ new/a",
+        );
     }
 }

@@ -7,9 +7,10 @@
 use crate::replay::ReplayError;
 use crate::replay::load::{Loaded, load};
 use crate::replay::model::{Act, At, Born, Model, Obj, ROOT, Slot};
+use crate::replay::wanted::subject;
 use crate::selection::{Choice, EventSelection};
 use effigy_journal::{Op, Session, Tail};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -18,7 +19,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Touched {
     /// Their paths.
     pub paths: HashSet<PathBuf>,
-    /// Those that other events are part of too, sorted by path.
+    /// Those that other events are part of too, and what other events have taken away again; sorted by path.
     pub partly: Vec<Partly>,
     /// The journal ends before its end, so more events than it tells of may be part of them.
     pub incomplete: bool,
@@ -78,9 +79,59 @@ pub fn touched<'p>(
             });
         }
     }
-    touched.partly.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    touched.partly.extend(lost(&loaded, &by_object));
+    touched.partly.sort_by(|a, b| a.path.cmp(&b.path));
     touched.partly.dedup_by(|a, b| a.path == b.path);
     Ok(touched)
+}
+
+/// What chosen events made and others took away again: no net effect has it.
+fn lost(loaded: &Loaded, by_object: &ByObject) -> Vec<Partly> {
+    let mut lost = Vec::new();
+    let chosen = |at: At| loaded.choices[at as usize] == Choice::Chosen;
+    let mut tell = |of: At, by: At| {
+        let path = subject(&loaded.effects[of as usize].op)
+            .map(|id| loaded.reader.paths().path(id))
+            .unwrap_or_default();
+        let effect = &loaded.effects[by as usize];
+        lost.push(Partly {
+            path,
+            other: (effect.seq.0, effect.op.name()),
+            others: 1,
+        });
+    };
+    // Names: the event that gave one, while it is there.
+    let mut given: HashMap<Slot, At> = HashMap::new();
+    for (at, fact) in (0..).zip(&loaded.facts) {
+        let (gone, new) = match fact.act {
+            Act::Bind { to, .. } => ([Some(to), None], [Some(to), None]),
+            Act::Unbind { from, .. } => ([Some(from), None], [None, None]),
+            Act::Move { from, to, .. } => ([Some(from), Some(to)], [Some(to), None]),
+            Act::Swap { one, other, .. } => ([Some(one), Some(other)], [Some(one), Some(other)]),
+            Act::Set { obj } => {
+                // Changed, and then taken away under whatever name it had.
+                let parts = &by_object.0[obj as usize];
+                let gone = loaded.model.object(obj).names.is_empty() && obj != ROOT;
+                let by = parts
+                    .unbound
+                    .iter()
+                    .chain(&parts.moved)
+                    .find(|by| !chosen(**by));
+                if let Some(by) = by.filter(|_| gone && chosen(at)) {
+                    tell(at, *by);
+                }
+                continue;
+            }
+            Act::Nothing => continue,
+        };
+        for slot in gone.into_iter().flatten() {
+            if let Some(by) = given.remove(&slot).filter(|by| chosen(*by) && !chosen(at)) {
+                tell(by, at);
+            }
+        }
+        given.extend(new.into_iter().flatten().map(|slot| (slot, at)));
+    }
+    lost
 }
 
 /// The events on each object.

@@ -27,7 +27,7 @@ mod lower;
 pub(crate) mod model;
 mod source;
 mod standing;
-mod wanted;
+pub(crate) mod wanted;
 
 /// An effect that a selection lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The effects of a journal, read into memory.
 
 use super::ReplayError;
-use super::model::{Fact, Model};
+use super::model::{Act, Fact, Model, Obj};
 use crate::selection::{Choice, EventSelection};
 use effigy_journal::{
     Entry, Event, Op, Outcome, PathId, Reader, Seq, Session, Stat, Timestamp, VersionTable,
@@ -84,6 +84,7 @@ pub(crate) fn load(
             _ => {}
         }
     }
+    follow(&loaded_effects, &facts, &mut choices);
     Ok(Loaded {
         reader,
         effects: loaded_effects,
@@ -92,4 +93,34 @@ pub(crate) fn load(
         model,
         versions,
     })
+}
+
+/// Settles what follows: an event that settles an object goes with the others on it when all of them are chosen.
+fn follow(effects: &[Effect], facts: &[Fact], choices: &mut [Choice]) {
+    if !choices.contains(&Choice::Follows) {
+        return;
+    }
+    let mut whole: HashMap<Obj, bool> = HashMap::new();
+    for ((effect, fact), choice) in effects.iter().zip(facts).zip(choices.iter()) {
+        if matches!(effect.op, Op::Settle { .. }) {
+            continue;
+        }
+        let (first, second) = match fact.act {
+            Act::Bind { obj, .. } | Act::Set { obj } | Act::Move { obj, .. } => (obj, None),
+            Act::Swap { x, y, .. } => (x, Some(y)),
+            Act::Unbind { .. } | Act::Nothing => continue,
+        };
+        for obj in [Some(first), second].into_iter().flatten() {
+            *whole.entry(obj).or_insert(true) &= *choice == Choice::Chosen;
+        }
+    }
+    for (fact, choice) in facts.iter().zip(choices) {
+        if *choice == Choice::Follows {
+            let goes = match fact.act {
+                Act::Bind { obj, .. } | Act::Set { obj } => whole.get(&obj) == Some(&true),
+                _ => false,
+            };
+            *choice = if goes { Choice::Chosen } else { Choice::Left };
+        }
+    }
 }

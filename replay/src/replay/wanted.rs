@@ -221,7 +221,7 @@ impl Run<'_> {
 }
 
 /// The path that an effect is told by: of a rename or link the new name.
-pub(super) fn subject(op: &Op) -> Option<PathId> {
+pub(crate) fn subject(op: &Op) -> Option<PathId> {
     op.to().or(op.path())
 }
 

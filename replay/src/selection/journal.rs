@@ -1,7 +1,7 @@
 //! Which events are meant: by path, operation, process and number.
 
 use super::Selection;
-use effigy_journal::{Event, PathId, Paths, ProcessId, Processes};
+use effigy_journal::{Event, Op, PathId, Paths, ProcessId, Processes};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -74,6 +74,8 @@ pub enum Choice {
     Left,
     /// It is not, because one of its paths was excluded by name.
     Excluded,
+    /// It settles a path and says neither who did it nor when: it is meant if all else that was done to the object is.
+    Follows,
 }
 
 /// A choice of events.
@@ -138,12 +140,16 @@ impl EventSelection {
         let seq = event.seq.0;
         let within = filter.from.is_none_or(|from| seq >= from)
             && filter.until.is_none_or(|until| seq <= until);
+        let settles = matches!(event.op, Op::Settle { .. });
+        // Whoever the journal names for it, nobody is known to have done it.
+        let by = by && !(settles && (!filter.pids.is_empty() || !filter.by.is_empty()));
         let chosen =
             wanted && within && by && (self.ops.is_empty() || self.ops.contains(event.op.name()));
         self.chosen |= chosen && !excluded;
         match (excluded, chosen) {
             (true, _) => Choice::Excluded,
             (false, true) => Choice::Chosen,
+            (false, false) if wanted && settles => Choice::Follows,
             (false, false) => Choice::Left,
         }
     }

@@ -298,6 +298,10 @@ fn xattrs(path: &Path) -> Vec<String> {
 
 /// Commits everything.
 pub(crate) fn commit_all(session: &mut Session, options: &Options) {
+    let options = &Options {
+        devices: true,
+        ..*options
+    };
     session.lock_exclusive().unwrap();
     commit::commit(session, &Selection::all(), options, &mut |_| ()).unwrap();
 }
