@@ -130,6 +130,16 @@ as_everyone! {
         assert_eq!(scene.sh("cat a b").run().text(), "a\na2\nb\nb2\n");
     }
 
+    fn a_lower_session_without_effects_needs_no_commit(scene: &Scene) {
+        scene.sh("mkdir -p d/e; echo f >d/e/f").run().must_succeed();
+        scene.run_script("none", "chmod 700 d; chmod 755 d").run().must_succeed();
+        run_on(scene, "middle", "none", "rm -r d; echo d >d").run().must_succeed();
+        run_on(scene, "top", "middle", "echo e >>d").run().must_succeed();
+        scene.commit("middle");
+        scene.commit("top");
+        assert_eq!(scene.sh("cat d").run().text(), "d\ne\n");
+    }
+
     fn a_session_that_others_rest_on_is_not_discarded(scene: &Scene) {
         scene.run_script("base", "echo a >a").run().must_succeed();
         run_on(scene, "top", "base", "echo b >>a").run().must_succeed();
@@ -161,6 +171,15 @@ as_everyone! {
         let look = "cat f; ls d; test ! -e g || cat g";
         assert_eq!(run_on(scene, "a", "one,two", look).run().must_succeed().text(), "one\none\ntwo\n");
         assert_eq!(run_on(scene, "b", "two,one", look).run().must_succeed().text(), "two\none\ntwo\ntwo\n");
+    }
+
+    fn files_as_of_an_event_of_the_upper_session(scene: &Scene) {
+        scene.sh("echo real >f; echo real >g").run().must_succeed();
+        scene.run_script("base", "echo base >f; echo base >new").run().must_succeed();
+        run_on(scene, "top", "base", "true; echo top >f; rm new").run().must_succeed();
+        let cat = |event: &str, name: &str| scene.effigy(&["cat", event, name]).run().must_succeed().text();
+        assert_eq!((cat("top@1", "f"), cat("top@1", "new"), cat("top@1", "g")), ("base\n".into(), "base\n".into(), "real\n".into()));
+        assert_eq!((cat("top", "f"), cat("base@1", "f")), ("top\n".into(), "real\n".into()));
     }
 
     fn a_hidden_path_stays_hidden_above(scene: &Scene) {

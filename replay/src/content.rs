@@ -11,7 +11,6 @@ use crate::sys;
 use effigy_journal::{Cover, Session, Timestamp};
 use std::fs::File;
 use std::io;
-use std::iter;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -87,6 +86,19 @@ enum Says {
 /// # Errors
 /// When there is no such file.
 pub fn at_end(session: &Session, path: &Path) -> Result<Content, ContentError> {
+    look(session, path, true)
+}
+
+/// Opens `path` (absolute, without symbolic links) as it is without the session: as the sessions that it rests on have left it.
+///
+/// # Errors
+/// When there is no such file.
+pub fn without(session: &Session, path: &Path) -> Result<Content, ContentError> {
+    look(session, path, false)
+}
+
+/// `own`: the session's own layer counts.
+fn look(session: &Session, path: &Path, own: bool) -> Result<Content, ContentError> {
     let io = |source| ContentError::Io {
         path: path.to_owned(),
         source,
@@ -103,7 +115,8 @@ pub fn at_end(session: &Session, path: &Path) -> Result<Content, ContentError> {
         Some((lower, cover, Found::Lower))
     });
     let mut place = None;
-    for (session, cover, found) in iter::once((session, cover, Found::Layer)).chain(below) {
+    let own = own.then_some((session, cover, Found::Layer));
+    for (session, cover, found) in own.into_iter().chain(below) {
         match ask_layer(session, cover, below_cover(cover, path)).map_err(io)? {
             Says::Here => {
                 place = Some((session.upper(cover.layer), cover, found));

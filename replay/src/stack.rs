@@ -10,8 +10,8 @@ use crate::net::NetError;
 use crate::plan::PlanError;
 use crate::scan;
 use crate::step::Step;
-use effigy_journal::{RecordError, Session, SessionId, State};
-use std::collections::HashSet;
+use effigy_journal::{Asked, RecordError, Session, SessionId, State};
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 
 /// The sessions that `session` rests on, the topmost first. They lie beside it in the store.
@@ -38,30 +38,37 @@ pub fn lower(session: &Session) -> Result<Vec<Session>, NetError> {
     session.record.lower.iter().map(read).collect()
 }
 
-/// The sessions that `session` rests on and that are not applied as a whole, the lowest first: they must be committed in this order
-/// before it.
+/// The sessions that `session` rests on and of which something is not applied, the lowest first: they must be committed in this
+/// order before it.
 ///
 /// # Errors
 /// One of them cannot be read.
 pub fn outstanding(session: &Session) -> Result<Vec<Session>, NetError> {
-    let mut found = Vec::new();
+    let mut found = VecDeque::new();
     for lower in lower(session)?.into_iter().rev() {
-        // A session is applied over the real tree only.
-        if lower.record.state != State::Applied || lacks(&lower)? {
-            found.push(lower);
+        if lacks(&lower, found.make_contiguous())? {
+            found.push_front(lower);
         }
     }
-    Ok(found)
+    Ok(found.into_iter().rev().collect())
 }
 
-/// Whether the applies of a session have left some of its effects out. What they have put in place counts as being there,
-/// whatever sessions over it have made of it since.
-fn lacks(session: &Session) -> Result<bool, NetError> {
+/// Whether some effects of a session are not applied. What its applies have put in place counts as being there, whatever sessions
+/// over it have made of it since. `lower` are those that it may rest on, the topmost first.
+fn lacks(session: &Session, lower: &[Session]) -> Result<bool, NetError> {
+    // What was only copied up by a run without effects may differ from what a session over it has made of it.
+    if session.record.effects == Some(0) {
+        return Ok(false);
+    }
     let mut placed = HashSet::new();
     for ledger in Ledger::all(session).map_err(NetError::io(session.dir()))? {
         let Stage::Applied(_) = ledger.stage()? else {
             continue;
         };
+        let whole = |asked: &Asked| asked.apply == ledger.number && asked.filter.is_empty();
+        if session.record.asked.iter().any(whole) {
+            return Ok(false);
+        }
         let Some(plan) = ledger.plan()? else { continue };
         for step in &plan.steps {
             placed.extend(step.target().and_then(|loc| absolute(&plan, loc)));
@@ -70,7 +77,7 @@ fn lacks(session: &Session) -> Result<bool, NetError> {
             }
         }
     }
-    let scanned = scan::scan(session, true)?;
+    let scanned = scan::scan_over(session, lower, true)?;
     Ok(scanned.items.iter().any(|item| {
         let path = path_of(session, item);
         is_effect(item) && !path.ancestors().any(|path| placed.contains(path))

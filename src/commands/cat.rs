@@ -7,7 +7,7 @@ use std::path::Path;
 
 use effigy_journal::versions::{Location, VersionTable, open as open_version};
 use effigy_journal::{Entry, Session, State, Store, VersionId};
-use effigy_replay::content::{ContentError, Found, at_end};
+use effigy_replay::content::{ContentError, Found, at_end, without};
 
 use crate::cli::CatArgs;
 use crate::failure::{Cannot as _, Failure, status};
@@ -40,12 +40,7 @@ pub(crate) fn cat(args: &CatArgs, store: &Store) -> anyhow::Result<()> {
 
 /// The file as the session left it.
 fn left(session: &Session, path: &Path) -> anyhow::Result<File> {
-    let content = at_end(session, path).map_err(|error| match error {
-        ContentError::Absent { .. } | ContentError::NotAFile { .. } => {
-            Failure::from_error(error).status(status::NO)
-        }
-        ContentError::Io { .. } | ContentError::Ledger(_) => Failure::from_error(error),
-    })?;
+    let content = at_end(session, path).map_err(no_content)?;
     if content.found == Found::AppliedAndChanged {
         let message = format!(
             "{} was changed since it was committed: what the session left is gone",
@@ -56,6 +51,15 @@ fn left(session: &Session, path: &Path) -> anyhow::Result<File> {
             .into());
     }
     Ok(content.file)
+}
+
+fn no_content(error: ContentError) -> Failure {
+    match error {
+        ContentError::Absent { .. } | ContentError::NotAFile { .. } => {
+            Failure::from_error(error).status(status::NO)
+        }
+        ContentError::Io { .. } | ContentError::Ledger(_) => Failure::from_error(error),
+    }
 }
 
 /// The file as of an event, and how much of it.
@@ -97,7 +101,13 @@ fn as_of(session: &Session, number: u64, path: &Path) -> anyhow::Result<(File, O
                 "was replaced by the commit: what stood there before is kept for undo only",
             ))
         }
-        Some(Held::Original(original)) => Ok((real(&original)?, None)),
+        Some(Held::Original(original)) if session.record.lower.is_empty() => {
+            Ok((real(&original)?, None))
+        }
+        Some(Held::Original(original)) => {
+            let content = without(session, &original).map_err(no_content)?;
+            Ok((content.file, None))
+        }
         Some(Held::Version(version)) => match versions.locate(version) {
             Location::Sealed { file, len } => Ok((sealed(session, file)?, Some(len))),
             Location::Live { of, len } => match history.find(of) {
