@@ -282,9 +282,11 @@ impl Event {
 }
 
 fn of_events(case: usize, events: &[Event], chosen: &BTreeSet<u64>) -> Program {
+    // A rename onto itself does nothing, so nothing has to be there for it.
+    let nothing = |event: &&Event| event.to.as_ref() == Some(&event.path);
     let chosen = events
         .iter()
-        .filter(|event| event.case == case && chosen.contains(&event.seq));
+        .filter(|event| event.case == case && chosen.contains(&event.seq) && !nothing(event));
     let unmasked = std::iter::once(Call::Umask(Mode(0)));
     let steps = unmasked
         .chain(chosen.map(Event::call))

@@ -127,7 +127,7 @@ fn changed_mode(powers: Powers) -> BoxedStrategy<Mode> {
 }
 
 fn data() -> BoxedStrategy<Data> {
-    let len = prop_oneof![20 => 0..40_u32, 3 => 4000..9000_u32, 1 => Just(70_000)];
+    let len = prop_oneof![200 => 0..40_u32, 30 => 4000..9000_u32, 10 => Just(70_000), 1 => Just(1_100_000)];
     (b'a'..=b'z', len)
         .prop_map(|(byte, len)| Data(byte, len))
         .boxed()

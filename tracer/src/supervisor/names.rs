@@ -336,7 +336,10 @@ impl Supervisor {
             }
             _ => None,
         };
-        let why = if !asked.home {
+        let why = if done {
+            // The old name would now be taken for one that is still to be copied up.
+            None
+        } else if !asked.home {
             Some(Why::Foreign)
         } else if exchange && directory {
             // The overlay may refuse it, and the task could do nothing about that.
