@@ -303,7 +303,11 @@ pub(crate) fn commit_all(session: &mut Session, options: &Options) {
         ..*options
     };
     session.lock_exclusive().unwrap();
-    commit::commit(session, &Selection::all(), options, &mut |_| ()).unwrap();
+    let options = Options {
+        devices: true,
+        ..*options
+    };
+    commit::commit(session, &Selection::all(), &options, &mut |_| ()).unwrap();
 }
 
 /// Takes the last apply back.
