@@ -64,7 +64,7 @@ pub fn plan(
         to_copy: engine::to_copy(&file),
         file,
         notes,
-        stop_after: options.stop_after,
+        trouble: options.trouble(),
     })
 }
 
@@ -127,7 +127,7 @@ pub fn apply(
     session: &mut Session,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, ApplyError> {
-    execute::apply(session, plan.number, &plan.file, plan.stop_after, progress)
+    execute::apply(session, plan.number, &plan.file, plan.trouble, progress)
 }
 
 /// Plans and applies; when the filesystem refuses to move between layer and target, plans again with copies.

@@ -10,6 +10,12 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+/// Files up to this size are read and written as they are: to share their blocks, or to copy them in the kernel, costs more.
+const SMALL: usize = 16 << 10;
+
+/// Files up to this size are one block: they have no holes.
+const BLOCK: i64 = 4096;
+
 /// Bytes copied between two calls of the progress function.
 const CHUNK: usize = 1 << 20;
 
@@ -139,7 +145,7 @@ impl Copier<'_> {
     }
 
     fn attributes(&self, mut meta: Meta, made: &Pinned) -> io::Result<()> {
-        match meta.set(made) {
+        match meta.give(made.fd.as_fd(), &made.node) {
             Err(e) if self.lenient && e.raw_os_error() == Some(libc::EPERM) => {
                 (meta.uid, meta.gid) = (made.node.uid, made.node.gid);
                 meta.set(made)
@@ -233,20 +239,23 @@ pub(crate) fn content(
     size: u64,
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> io::Result<()> {
-    if size > 0 && sys::clone_file(input.as_fd(), output.as_fd()).is_ok() {
+    if size > SMALL as u64 && sys::clone_file(input.as_fd(), output.as_fd()).is_ok() {
         return if progress(0) { Ok(()) } else { Err(stopped()) };
     }
     let end = i64::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let (mut at, mut copied_to) = (0, 0);
     while at < end {
-        let start = match sys::seek(input.as_fd(), at, true) {
-            Ok(Some(start)) => start.min(end),
-            Ok(None) => break,
-            // A filesystem that knows no holes.
-            Err(_) => at,
+        let start = if end <= BLOCK {
+            at
+        } else {
+            match sys::seek(input.as_fd(), at, true) {
+                Ok(Some(start)) => start.min(end),
+                Ok(None) => break,
+                // A filesystem that knows no holes.
+                Err(_) => at,
+            }
         };
-        // A file of one block has no hole behind its data.
-        let hole = if end <= 4096 {
+        let hole = if end <= BLOCK {
             None
         } else {
             sys::seek(input.as_fd(), start, false).ok().flatten()
@@ -282,6 +291,9 @@ fn stopped() -> io::Error {
 
 /// In the kernel where both sides allow it, else through a buffer.
 fn range(input: &OwnedFd, output: &OwnedFd, at: i64, want: usize) -> io::Result<usize> {
+    if want <= SMALL {
+        return through(input, output, at, &mut [0; SMALL][..want]);
+    }
     match sys::copy_range(input.as_fd(), output.as_fd(), at, want) {
         Ok(copied) if copied > 0 => return Ok(copied),
         Ok(_) => {}
@@ -295,8 +307,11 @@ fn range(input: &OwnedFd, output: &OwnedFd, at: i64, want: usize) -> io::Result<
         }
         Err(_) => {}
     }
-    let mut buffer = vec![0; want];
-    let n = nix::sys::uio::pread(input, &mut buffer, at)?;
+    through(input, output, at, &mut vec![0; want])
+}
+
+fn through(input: &OwnedFd, output: &OwnedFd, at: i64, buffer: &mut [u8]) -> io::Result<usize> {
+    let n = nix::sys::uio::pread(input, buffer, at)?;
     let mut written = 0;
     while let Some(rest) = buffer.get(written..n).filter(|rest| !rest.is_empty()) {
         let offset = at + i64::try_from(written).unwrap_or(0);

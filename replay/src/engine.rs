@@ -7,7 +7,7 @@
 use crate::copy::{Copier, CopyError};
 use crate::ledger::{Ledger, PlanFile};
 use crate::node::Node;
-use crate::options::{Phase, Progress};
+use crate::options::{Failure, Phase, Progress, Trouble};
 use crate::root::{Root, absent_is_none};
 use crate::step::{Loc, Made, Make, Step};
 use crate::sys;
@@ -58,6 +58,7 @@ pub(crate) struct Engine<'a> {
     /// The plan was interrupted, so a file may be half written.
     pub(crate) resumed: bool,
     stop_after: Cell<Option<u64>>,
+    failure: Cell<Option<Failure>>,
     progress: &'a mut dyn FnMut(Progress),
     now: Progress,
     links: HashMap<(u32, u32, u64), Vec<u8>>,
@@ -69,7 +70,7 @@ impl<'a> Engine<'a> {
         session: &Session,
         plan: &'a PlanFile,
         ledger: Ledger,
-        stop_after: Option<u64>,
+        trouble: Trouble,
         progress: &'a mut dyn FnMut(Progress),
     ) -> Result<Self, Fail> {
         let failed = |path: &Path| {
@@ -130,7 +131,8 @@ impl<'a> Engine<'a> {
             skip,
             births,
             resumed: false,
-            stop_after: Cell::new(stop_after),
+            stop_after: Cell::new(trouble.stop_after),
+            failure: Cell::new(trouble.failure),
             progress,
             now,
             links: HashMap::new(),
@@ -173,8 +175,24 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Counts a change of the disk; the tests stop here.
+    /// Counts a change of the disk; the tests stop or fail here.
     fn changed(&self) -> Result<(), Fail> {
+        if let Some(failure) = self.failure.get() {
+            let left = failure.after.saturating_sub(1);
+            let rest = Failure {
+                after: left,
+                ..failure
+            };
+            self.failure
+                .set(Some(rest).filter(|_| left > 0 || failure.lasting));
+            if left == 0 {
+                return Err(Fail::Io {
+                    action: "change",
+                    path: self.session.path().to_owned(),
+                    source: io::Error::from_raw_os_error(failure.errno),
+                });
+            }
+        }
         let left = self.stop_after.get().map(|n| n.saturating_sub(1));
         self.stop_after.set(left);
         if left == Some(0) {

@@ -3,7 +3,7 @@
 use crate::engine::{ApplyError, Engine, Fail, Left};
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
-use crate::options::{Applied, Progress};
+use crate::options::{Applied, Progress, Trouble};
 use effigy_journal::{Session, State};
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(crate) fn apply(
     session: &mut Session,
     number: u32,
     plan: &PlanFile,
-    stop_after: Option<u64>,
+    trouble: Trouble,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, ApplyError> {
     if !session.is_locked_exclusively() {
@@ -32,7 +32,7 @@ pub(crate) fn apply(
         return Err(ApplyError::new(fail, Left::Unchanged));
     }
     let dir = ledger.dir.clone();
-    let mut engine = match Engine::new(session, plan, ledger, stop_after, progress) {
+    let mut engine = match Engine::new(session, plan, ledger, trouble, progress) {
         Ok(engine) => engine,
         Err(fail) => {
             let _ = std::fs::remove_dir_all(&dir);
@@ -91,7 +91,7 @@ pub(crate) fn undo(
     number: u32,
     plan: &PlanFile,
     skip: &[bool],
-    stop_after: Option<u64>,
+    trouble: Trouble,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, ApplyError> {
     if !session.is_locked_exclusively() {
@@ -113,7 +113,7 @@ pub(crate) fn undo(
             source,
         })
     })?;
-    let mut engine = Engine::new(session, plan, ledger, stop_after, progress).map_err(unchanged)?;
+    let mut engine = Engine::new(session, plan, ledger, trouble, progress).map_err(unchanged)?;
     if let Err(fail) = engine.mark("undoing").and_then(|()| take_back(&mut engine)) {
         return Err(redone(&mut engine, fail));
     }

@@ -60,7 +60,7 @@ pub use diff::{DiffOptions, Differ};
 pub use engine::{ApplyError, Left};
 pub use net::{Change, NetEffect, NetError, net_effects};
 pub use node::{FileType, Node, Time};
-pub use options::{Applied, OnConflict, Options, Phase, Progress};
+pub use options::{Applied, Failure, OnConflict, Options, Phase, Progress};
 pub use plan::{Description, Note, Plan, PlanError};
 pub use replay::{Needed, ReplayError, ReplayOptions};
 pub use selection::{Choice, EventFilter, EventSelection, Selection, SelectionError};

@@ -86,7 +86,11 @@ impl Meta {
     /// the time last. A file that its owner cannot write is made writable for as long as attributes are set.
     pub(crate) fn set(&self, to: &Pinned) -> io::Result<()> {
         let fd = to.fd.as_fd();
-        let now = sys::stat(fd, c"")?;
+        self.give(fd, &sys::stat(fd, c"")?)
+    }
+
+    /// The same for an inode that is known to be like this `now`.
+    pub(crate) fn give(&self, fd: BorrowedFd<'_>, now: &Node) -> io::Result<()> {
         let symlink = now.kind == crate::node::FileType::Symlink;
         let chowned = (now.uid, now.gid) != (self.uid, self.gid);
         if chowned {

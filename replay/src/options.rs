@@ -25,6 +25,35 @@ pub struct Options {
     pub devices: bool,
     /// For tests: stop dead after this many changes of the disk, as if the process had been killed.
     pub stop_after: Option<u64>,
+    /// For tests: what the system refuses.
+    pub failure: Option<Failure>,
+}
+
+/// A change of the disk that the system refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// It comes after this many changes.
+    pub after: u64,
+    /// The error number.
+    pub errno: i32,
+    /// Everything after it is refused too.
+    pub lasting: bool,
+}
+
+/// What goes wrong on the way, in tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    pub(crate) stop_after: Option<u64>,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Options {
+    pub(crate) fn trouble(&self) -> Trouble {
+        Trouble {
+            stop_after: self.stop_after,
+            failure: self.failure,
+        }
+    }
 }
 
 /// The part of an apply that is at work.

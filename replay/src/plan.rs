@@ -4,6 +4,7 @@ use crate::conflict::Conflict;
 use crate::known::absolute;
 use crate::ledger::PlanFile;
 use crate::net::NetError;
+use crate::options::Trouble;
 use crate::replay::Needed;
 use crate::step::{Source, Step};
 use std::ffi::OsString;
@@ -75,7 +76,7 @@ pub struct Plan {
     pub(crate) file: PlanFile,
     pub(crate) notes: Vec<Note>,
     pub(crate) to_copy: u64,
-    pub(crate) stop_after: Option<u64>,
+    pub(crate) trouble: Trouble,
 }
 
 impl Plan {

@@ -4,7 +4,7 @@ use crate::engine::{ApplyError, Engine, Fail, Left};
 use crate::execute;
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
-use crate::options::{Options, Progress};
+use crate::options::{Options, Progress, Trouble};
 use effigy_journal::{Session, State};
 use std::path::PathBuf;
 
@@ -88,7 +88,7 @@ pub fn recover(
             std::fs::remove_dir_all(&ledger.dir).map_err(NetError::io(&ledger.dir))?;
             continue;
         };
-        let driven = drive(session, &plan, ledger, stage, options.stop_after, progress);
+        let driven = drive(session, &plan, ledger, stage, options.trouble(), progress);
         let (outcome, left) = driven.map_err(|fail| ApplyError::new(fail, Left::Interrupted))?;
         recovered.outcome = outcome;
         recovered.left.extend(left);
@@ -102,10 +102,10 @@ fn drive(
     plan: &PlanFile,
     ledger: Ledger,
     stage: Stage,
-    stop_after: Option<u64>,
+    trouble: Trouble,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(Outcome, Vec<PathBuf>), Fail> {
-    let mut engine = Engine::new(session, plan, ledger, stop_after, progress)?;
+    let mut engine = Engine::new(session, plan, ledger, trouble, progress)?;
     engine.resumed = true;
     if matches!(stage, Stage::Undoing(_)) {
         return Ok((Outcome::Undone, execute::take_back(&mut engine)?));

@@ -11,7 +11,7 @@ use crate::known::absolute;
 use crate::ledger::{PlanFile, plan_file};
 use crate::net::{NetError, net_effects};
 use crate::node::FileType;
-use crate::options::{Applied, Options, Progress};
+use crate::options::{Applied, Options, Progress, Trouble};
 use crate::plan::{Kind, Note, Plan, PlanError};
 use crate::selection::{EventSelection, Selection};
 use crate::stack;
@@ -112,7 +112,7 @@ pub fn plan(
             file: plan_file(&[]),
             notes: Vec::new(),
             to_copy: 0,
-            stop_after: None,
+            trouble: Trouble::default(),
         });
     }
     let loaded = load::load(session, selection)?;
@@ -165,7 +165,7 @@ pub fn plan(
         to_copy: engine::to_copy(&file),
         file,
         notes,
-        stop_after: options.stop_after,
+        trouble: options.trouble(),
     })
 }
 

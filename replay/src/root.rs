@@ -44,7 +44,7 @@ impl Spot<'_> {
     }
 }
 
-/// An inode held by an `O_PATH` descriptor: what is done to it cannot hit another one.
+/// An inode held by a descriptor, most often an `O_PATH` one: what is done to it cannot hit another one.
 pub(crate) struct Pinned {
     pub(crate) fd: OwnedFd,
     pub(crate) node: Node,
@@ -239,14 +239,20 @@ pub(crate) fn pin(dir: BorrowedFd<'_>, leaf: &CStr) -> io::Result<Pinned> {
 
 /// Opens the regular file of this name.
 pub(crate) fn open_regular(dir: BorrowedFd<'_>, leaf: &CStr, flags: i32) -> io::Result<OwnedFd> {
+    Ok(open_pinned(dir, leaf, flags)?.fd)
+}
+
+/// The same, with what it is.
+pub(crate) fn open_pinned(dir: BorrowedFd<'_>, leaf: &CStr, flags: i32) -> io::Result<Pinned> {
     let fd = sys::openat(
         dir,
         leaf,
         flags | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY,
         0,
     )?;
-    if sys::stat(fd.as_fd(), c"")?.is_file() {
-        Ok(fd)
+    let node = sys::stat(fd.as_fd(), c"")?;
+    if node.is_file() {
+        Ok(Pinned { fd, node })
     } else {
         Err(io::Error::from_raw_os_error(libc::EINVAL))
     }

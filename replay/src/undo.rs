@@ -82,7 +82,7 @@ pub fn plan(session: &Session, options: &Options) -> Result<Plan, PlanError> {
         file,
         notes,
         to_copy: 0,
-        stop_after: options.stop_after,
+        trouble: options.trouble(),
     })
 }
 
@@ -116,7 +116,7 @@ pub fn apply(
         plan.number,
         &plan.file,
         &skip,
-        plan.stop_after,
+        plan.trouble,
         progress,
     )
 }

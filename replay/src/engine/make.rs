@@ -3,10 +3,9 @@
 use super::{Engine, Fail};
 use crate::copy;
 use crate::known::is_relocation;
-use crate::root::{Root, pin};
+use crate::root::{Pinned, Root, open_pinned, pin};
 use crate::step::{Loc, Made, Make, Source, Step};
 use crate::sys;
-use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use std::io;
 use std::os::fd::AsFd as _;
 
@@ -26,19 +25,17 @@ impl Engine<'_> {
         };
         let (root, rel): (&Root, &[u8]) = place(&make.at)?;
         let spot = root.spot(rel)?;
-        let mut copied = 0;
         match &make.made {
             Made::Empty | Made::File { .. } => {
+                let mut copied = 0;
                 let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
                 let output = sys::openat(spot.dir(), &spot.leaf, flags, 0o600)?;
                 if let Made::File { from, len } = &make.made {
                     let (source, from_rel) = place(from)?;
                     let input = open_source(source, from_rel)?;
-                    let _ = posix_fadvise(&input, 0, 0, PosixFadviseAdvice::POSIX_FADV_SEQUENTIAL);
                     copied = *len;
-                    let whole = sys::stat(input.as_fd(), c"")?.size == *len;
-                    copy::content(&input, &output, *len, &mut |_| true)?;
-                    if !whole {
+                    copy::content(&input.fd, &output, *len, &mut |_| true)?;
+                    if input.node.size != *len {
                         // Sharing of blocks is of whole files.
                         nix::unistd::ftruncate(
                             &output,
@@ -46,6 +43,10 @@ impl Engine<'_> {
                         )?;
                     }
                 }
+                if let Some(meta) = &make.meta {
+                    meta.give(output.as_fd(), &sys::stat(output.as_fd(), c"")?)?;
+                }
+                return Ok(copied);
             }
             Made::Directory => sys::mkdir(spot.dir(), &spot.leaf, 0o700)?,
             Made::Symlink(target) => {
@@ -64,7 +65,7 @@ impl Engine<'_> {
         if let Some(meta) = &make.meta {
             meta.set(&pin(spot.dir(), &spot.leaf)?)?;
         }
-        Ok(copied)
+        Ok(0)
     }
 
     /// Where what is at a place after all moves of the plan is before them.
@@ -113,12 +114,16 @@ fn below(loc: &Loc, above: &Loc) -> Option<Vec<u8>> {
 }
 
 /// Opens what is to be copied; its owner may have made it unreadable.
-fn open_source(root: &Root, rel: &[u8]) -> io::Result<std::os::fd::OwnedFd> {
-    match root.open_file(rel, libc::O_RDONLY) {
+fn open_source(root: &Root, rel: &[u8]) -> io::Result<Pinned> {
+    let open = || {
+        let spot = root.spot(rel)?;
+        open_pinned(spot.dir(), &spot.leaf, libc::O_RDONLY)
+    };
+    match open() {
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
             let pinned = root.pin(rel)?;
             sys::chmod(pinned.fd.as_fd(), pinned.node.mode | 0o400)?;
-            let file = root.open_file(rel, libc::O_RDONLY);
+            let file = open();
             sys::chmod(pinned.fd.as_fd(), pinned.node.mode)?;
             file
         }

@@ -49,6 +49,8 @@ impl Ground {
         options: &Options,
     ) -> Result<Self, NetError> {
         let store = Root::open(session.dir()).map_err(NetError::io(session.dir()))?;
+        // Nothing in it moves while a plan is made.
+        let store = store.remembering();
         let mut targets = Vec::new();
         match elsewhere {
             Some(dir) => {

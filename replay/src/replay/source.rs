@@ -10,6 +10,7 @@ use crate::node::{FileType, Node, Time};
 use crate::root::Root;
 use crate::step::Loc;
 use effigy_journal::{Kind, Location, Op, Session, Timestamp, VersionId};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,6 +23,9 @@ pub(super) struct Bytes {
     pub(super) len: u64,
 }
 
+/// Where in the session something stands, and what it is; `None` when nothing does.
+type Found = Option<(Vec<u8>, Node)>;
+
 /// Everything a replay looks at.
 pub(super) struct View<'a> {
     pub(super) session: &'a Session,
@@ -29,6 +33,8 @@ pub(super) struct View<'a> {
     pub(super) wanted: &'a Wanted,
     /// Objects whose times an effect sets.
     timed: HashSet<Obj>,
+    /// What the layers hold of the object asked for last.
+    looked_up: RefCell<Option<(Obj, Found)>>,
 }
 
 impl<'a> View<'a> {
@@ -43,11 +49,24 @@ impl<'a> View<'a> {
             loaded,
             wanted,
             timed: timed.collect(),
+            looked_up: RefCell::new(None),
         }
     }
 
     /// What the layers hold of an object at the end.
-    pub(super) fn layer(&self, ground: &Ground, obj: Obj) -> Option<(Vec<u8>, Node)> {
+    pub(super) fn layer(&self, ground: &Ground, obj: Obj) -> Found {
+        // Content and attributes are asked for one after the other.
+        if let Some((last, found)) = &*self.looked_up.borrow()
+            && *last == obj
+        {
+            return found.clone();
+        }
+        let found = self.look_up(ground, obj);
+        *self.looked_up.borrow_mut() = Some((obj, found.clone()));
+        found
+    }
+
+    fn look_up(&self, ground: &Ground, obj: Obj) -> Found {
         let names = &self.loaded.model.object(obj).names;
         let found = names
             .iter()
@@ -63,7 +82,7 @@ impl<'a> View<'a> {
         })
     }
 
-    fn layer_at(&self, ground: &Ground, obj: Obj, slot: Slot) -> Option<(Vec<u8>, Node)> {
+    fn layer_at(&self, ground: &Ground, obj: Obj, slot: Slot) -> Found {
         let object = self.loaded.model.object(obj);
         let path = self.loaded.model.path_of(slot)?;
         let record = &self.session.record;
