@@ -132,25 +132,26 @@ fn redone(engine: &mut Engine<'_>, fail: Fail) -> ApplyError {
         return ApplyError::Stopped;
     }
     engine.resumed = true;
-    let again = engine
-        .forward()
+    let again = unmarked(engine, &["undone"])
+        .and_then(|()| engine.forward())
         .and_then(|()| engine.finish(false))
-        .and_then(|()| {
-            let unmarked = engine
-                .ledger
-                .unmark("restaged")
-                .and_then(|()| engine.ledger.unmark("undoing"));
-            unmarked.map_err(|source| Fail::Io {
-                action: "write the ledger in",
-                path: engine.ledger.dir.clone(),
-                source,
-            })
-        });
+        // What was moved there and back has a later stamp than before.
+        .and_then(|()| engine.settle("done"))
+        .and_then(|()| unmarked(engine, &["restaged", "undoing"]));
     match again {
         Ok(()) => ApplyError::new(fail, Left::Unchanged),
         Err(Fail::Stopped) => ApplyError::Stopped,
         Err(_) => ApplyError::new(fail, Left::Interrupted),
     }
+}
+
+fn unmarked(engine: &Engine<'_>, names: &[&str]) -> Result<(), Fail> {
+    let unmarked = names.iter().try_for_each(|name| engine.ledger.unmark(name));
+    unmarked.map_err(|source| Fail::Io {
+        action: "write the ledger in",
+        path: engine.ledger.dir.clone(),
+        source,
+    })
 }
 
 /// Makes the session's record say what its ledgers say.

@@ -5,21 +5,21 @@ use crate::world::{Dump, World, commit_all, recovered, undo_last};
 use effigy_journal::Session;
 use effigy_replay::{ApplyError, Options, Selection, commit, recover, undo};
 
-const SET_UP: &str = "mkdir -p d/sub e k full/x; echo one >d/f; echo two >d/sub/g; echo h >e/h; echo old >k/old; echo 1 >a; echo 2 >b; \
+pub(crate) const SET_UP: &str = "mkdir -p d/sub e k full/x; echo one >d/f; echo two >d/sub/g; echo h >e/h; echo old >k/old; echo 1 >a; echo 2 >b; \
     ln -s b link; echo linked >h1; ln h1 h2; echo deep >full/x/y; touch -d '2001-02-03 04:05:06.789' a b";
 
 /// Every kind of step: a new tree, a new file with attributes to strip, replacing, removing, type changes both ways, an
 /// opaque directory, a rewrite, attributes.
-const SCRIPT: &str = "mkdir -p n/m; echo 1 >n/m/o; mv b n/b; echo changed >a; rm -r full; rm -r d; mkdir d; echo new >d/new; \
+pub(crate) const SCRIPT: &str = "mkdir -p n/m; echo 1 >n/m/o; mv b n/b; echo changed >a; rm -r full; rm -r d; mkdir d; echo new >d/new; \
     rm link; mkdir link; echo i >link/i; rm -r k; echo file >k; echo more >>h1; chmod 700 e; chmod 600 e/h";
 
-struct Trees {
-    old: Dump,
-    new: Dump,
+pub(crate) struct Trees {
+    pub(crate) old: Dump,
+    pub(crate) new: Dump,
 }
 
 /// Recovers to one of the two trees; a second recovery changes nothing. Whether it is the new one.
-fn whole(
+pub(crate) fn whole(
     what: &str,
     world: &World,
     session: &mut Session,
@@ -35,6 +35,10 @@ fn whole(
         ),
         // The recovery was interrupted too: the next one is not.
         Err(ApplyError::Stopped) if options.stop_after.is_some() => {
+            return whole(what, world, session, trees, &Options::default());
+        }
+        Err(ApplyError::Io { left, .. }) if options.failure.is_some() => {
+            assert_eq!(left, effigy_replay::Left::Interrupted, "{what}");
             return whole(what, world, session, trees, &Options::default());
         }
         Err(e) => panic!("{what}: {e}"),

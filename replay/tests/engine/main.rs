@@ -8,6 +8,7 @@
 mod attack;
 mod conflict;
 mod crash;
+mod fault;
 mod law;
 mod random;
 mod show;
