@@ -134,4 +134,26 @@ as_everyone! {
         scene.undo("s");
         assert_eq!(scene.sh("cat f m n new; ls d").run().text(), "theirs\n2\ntheirs\ntheirs\ntheirs\n");
     }
+
+    fn a_directory_that_a_commit_has_filled_is_not_moved_again(scene: &Scene) {
+        for (number, (script, selection)) in [
+            ("mv d e; mkdir d; echo y >d/a", ["--only", "e"]),
+            ("mv d e; mkdir d; echo y >d/a", ["--only", "d/a"]),
+            ("mv d e; mkdir d; echo y >d/a; mv e d/in", ["--op", "rename"]),
+            ("mv d x; mkdir d; mv x d/x; echo k >d/x/k", ["--only", "d"]),
+        ].into_iter().enumerate() {
+            let session = format!("s{number}");
+            scene.sh("rm -rf d e; mkdir -p d/s; echo 1 >d/a; echo 2 >d/s/b").run().must_succeed();
+            scene.run_script(&session, script).run().must_succeed();
+            scene.commit(&session);
+            let committed = scene.tree();
+            let refused = scene.effigy(&["replay", &session, "-y", selection[0], selection[1]]).run().must_exit(1);
+            refused.must_say(&["commit", "work/d", "effigy undo"]);
+            scene.tree().must_equal(&committed, Times::OfAll, "after a refused replay", "before");
+            scene.undo(&session);
+            replay(scene, &[&session, selection[0], selection[1]]);
+            scene.undo(&session);
+            assert_eq!(scene.sh("find . | sort; cat d/a d/s/b").run().text(), ".\n./d\n./d/a\n./d/s\n./d/s/b\n1\n2\n");
+        }
+    }
 }

@@ -68,6 +68,13 @@ pub enum ReplayError {
         /// The file.
         path: PathBuf,
     },
+    /// The selection moves a directory that a commit of the session has given other content: which of what is in it was
+    /// there before cannot be told any more.
+    #[error("replay the move of {}: a commit of the session has put something in it", .path.display())]
+    Committed {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The journal has more effects than can be told apart.
     #[error("replay: the journal is too long")]
     TooLong,

@@ -110,6 +110,10 @@ fn refused(error: ReplayError) -> anyhow::Error {
             .status(status::NO)
             .hint("leave the file out with --exclude, or choose a later event that gives it its content")
             .into(),
+        ReplayError::Committed { .. } => Failure::from_error(error)
+            .status(status::NO)
+            .hint("effigy undo takes the commit back; then any part can be replayed")
+            .into(),
         other => Failure::from_error(other).into(),
     }
 }

@@ -109,6 +109,13 @@ impl Standing {
         self.merged.contains(path)
     }
 
+    /// Whether a commit has put something in one of these directories or below.
+    pub(super) fn has_merged(&self, dirs: [&Path; 2]) -> bool {
+        self.merged
+            .iter()
+            .any(|path| dirs.iter().any(|dir| path.starts_with(dir)))
+    }
+
     /// Whether an apply has put something at this very path, or above it.
     pub(super) fn has_placed(&self, path: &Path) -> bool {
         !self.placed.is_empty() && path.ancestors().any(|p| self.placed.contains(p))

@@ -100,6 +100,12 @@ impl Lower<'_> {
             Ok(None) => return self.refuse(&now, Reason::GoneMeanwhile, None).map(drop),
             Err(reason) => return self.refuse(&now, reason, None).map(drop),
         };
+        if node.is_dir() {
+            let (from, to) = (self.ground.shown(&now), self.ground.shown(&fin));
+            if self.standing.has_merged([&from, &to]) {
+                return Err(ReplayError::Committed { path: from });
+            }
+        }
         let foreign = !node.is_dir() && self.is_foreign(obj, &now, &node);
         if foreign && !self.refuse(&now, Reason::ChangedMeanwhile, Some(node))? {
             return Ok(());
