@@ -1,6 +1,6 @@
 //! Sessions travel: exported, imported in another store, and used there as if recorded there.
 
-use crate::harness::{Scene, as_everyone};
+use crate::harness::{Scene, as_everyone, as_user, is_root, skip};
 use crate::trees::Times;
 
 const SETUP: &str =
@@ -35,6 +35,62 @@ fn travelled(scene: &Scene) -> [String; 2] {
 
 fn words(options: &[String; 2]) -> [&str; 2] {
     [&options[0], &options[1]]
+}
+
+#[test]
+fn an_ordinary_user_imports_a_session_of_roots() {
+    if !is_root() {
+        return skip("only root makes such a session");
+    }
+    as_user(|scene| {
+        let travel = scene.make_dir("travel");
+        let theirs = scene.work().join("roots");
+        std::fs::create_dir(&theirs).expect("a fresh directory");
+        std::fs::write(theirs.join("old"), "old").expect("a fresh file");
+        let root = |words: &[&str]| {
+            let mut command = std::process::Command::new(scene.program());
+            command.current_dir(scene.work()).args(words);
+            command.arg("--store").arg(travel.join("store"));
+            assert!(command.status().expect("start it").success(), "{words:?}");
+        };
+        let archive = travel.join("r.tgz");
+        let file = archive.to_str().expect("UTF-8");
+        root(&[
+            "run",
+            "--store",
+            travel.join("store").to_str().expect("UTF-8"),
+            "-q",
+            "-n",
+            "-s",
+            "r",
+            "--",
+            "sh",
+            "-ec",
+            "echo n >roots/new; echo x >f; chown 12:34 f; chmod 4755 f; mknod null c 1 3",
+        ]);
+        root(&["export", "r", "--format", "archive", "-o", file]);
+        scene.give(&archive);
+        let done = scene.effigy(&["import", file]).run().must_succeed();
+        done.must_say(&[
+            "owners that only root can give",
+            "1 device node that only root can make",
+        ]);
+        assert_eq!(
+            scene.summary("r"),
+            ["A @/area/work/f", "A @/area/work/roots/new"]
+        );
+        let again = scene.make_dir("again").join("r.tgz");
+        scene
+            .effigy(&["export", "r", "--format", "archive", "-o"])
+            .arg(&again)
+            .run()
+            .must_succeed();
+        let listed = scene.bare(&["tar", "tvzf"]).arg(&again).run().text();
+        assert!(
+            listed.contains("-rwsr-xr-x 12/34") && listed.contains("1,3"),
+            "{listed}"
+        );
+    });
 }
 
 as_everyone! {

@@ -26,6 +26,7 @@ mod sparse;
 mod sys;
 mod write;
 
+pub use kept::Owners;
 pub use read::{ImportError, Imported};
 pub use write::{ExportError, Exported, export};
 

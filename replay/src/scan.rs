@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::root::Root;
 use crate::sys;
 use effigy_journal::Session;
+use effigy_journal::archive::Owners;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -134,6 +135,7 @@ pub(crate) fn scan_over(
     let mut items = Vec::new();
     let mut beneath = Vec::new();
     let mut unlisted_devices = false;
+    let owners = Owners::of(session).map_err(NetError::io(session.dir()))?;
     for (index, cover) in session.record.covers.iter().enumerate() {
         let path = session.upper(cover.layer);
         if is_untouched(&path, cover) {
@@ -155,6 +157,8 @@ pub(crate) fn scan_over(
             upper: &upper,
             target: None,
             cover: index,
+            layer: cover.layer,
+            owners: &owners,
             hidden,
             collapse,
             items,
@@ -216,6 +220,8 @@ struct Walk<'a> {
     upper: &'a Root,
     target: Option<&'a Beneath>,
     cover: u32,
+    layer: u32,
+    owners: &'a Owners,
     hidden: Vec<Vec<u8>>,
     collapse: bool,
     items: Vec<Item>,
@@ -453,6 +459,7 @@ impl<'a> Walk<'a> {
             return self.absent(rel, upper, marks);
         };
         let real = seen.node;
+        let upper = self.owned(rel, upper, &real);
         if self.is_elsewhere(&seen) {
             return self.mounted(rel, upper, real);
         }
@@ -487,6 +494,19 @@ impl<'a> Walk<'a> {
         };
         self.push(Item { what, ..item });
         Ok(())
+    }
+
+    /// What was imported by a user who could not give it its owner has the one it had, where that is the real one's.
+    fn owned(&self, rel: &[u8], upper: Node, real: &Node) -> Node {
+        match self.owners.find(self.layer, rel) {
+            Some((mode, uid, gid)) if (uid, gid) == (real.uid, real.gid) => Node {
+                mode,
+                uid,
+                gid,
+                ..upper
+            },
+            _ => upper,
+        }
     }
 
     fn both_directories(

@@ -1,6 +1,7 @@
 //! What of an archive could not be made for want of rights, kept as data beside the session: owners and device nodes.
 
 use crate::bytes::ByteString;
+use crate::session::Session;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{self, BufRead as _, Write as _};
@@ -59,4 +60,33 @@ pub(super) fn read(session: &Path) -> io::Result<HashMap<Vec<u8>, Kept>> {
         found.insert(kept.name.as_bytes().to_vec(), kept);
     }
     Ok(found)
+}
+
+/// Who owned what of an imported session, as far as the user who imported it could not make it so.
+#[derive(Debug, Default)]
+pub struct Owners(HashMap<Vec<u8>, Kept>);
+
+impl Owners {
+    /// Of this session: nothing, unless it was imported.
+    ///
+    /// # Errors
+    /// When what was kept cannot be read.
+    pub fn of(session: &Session) -> io::Result<Self> {
+        if !session.record.imported {
+            return Ok(Self::default());
+        }
+        read(session.dir()).map(Self)
+    }
+
+    /// Permission bits, owner and group of an entry of a layer, when it has others here.
+    #[must_use]
+    pub fn find(&self, layer: u32, rel: &[u8]) -> Option<(u32, u32, u32)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let name = [format!("layers/{layer}/upper/").as_bytes(), rel].concat();
+        self.0
+            .get(&name)
+            .map(|kept| (kept.mode, kept.uid, kept.gid))
+    }
 }
