@@ -48,6 +48,10 @@ as_everyone! {
         );
     }
 
+    fn what_has_a_path_later_is_not_what_was_met_there(scene: &Scene) {
+        law(scene, "mkdir -p c/a a; echo old >a/a", "mv c e; echo new >a/a; mkdir x; mv a x/a; mv e a; rmdir a/a");
+    }
+
     fn contents_attributes_and_types_change(scene: &Scene) {
         law(
             scene,

@@ -41,6 +41,14 @@ as_everyone! {
         scene.commit("busy");
     }
 
+    fn a_session_is_free_once_its_command_has_ended(scene: &Scene) {
+        for round in 0..8 {
+            let name = format!("s{round}");
+            scene.effigy(&["run", "-q", "-n", "-s", &name, "--", "sh", "-c", "sleep 5 & echo x >f"]).run().must_succeed();
+            scene.effigy(&["discard", &name]).run().must_succeed();
+        }
+    }
+
     fn two_runs_at_once_do_not_see_each_other(scene: &Scene) {
         scene.sh("echo v1 >f").run().must_succeed();
         let script = |name: &str| format!("echo {name} >f; echo {name} >{name}; echo ready; read end || :; cat f; ls");

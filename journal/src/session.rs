@@ -106,13 +106,25 @@ impl Record {
     }
 }
 
-/// A session on disk, and perhaps its lock, which ends with this value (and with every process forked meanwhile).
+/// A held lock. Given up with this value, and not only when the last process that inherited it has ended: whoever waits for a command
+/// to end finds its session free then.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Without it the lock goes with the last descriptor, a moment later.
+        let _later = sys::unlock(self.0.as_fd());
+    }
+}
+
+/// A session on disk, and perhaps its lock, which ends with this value; of a process that is killed, with every one it had forked.
 #[derive(Debug)]
 pub struct Session {
     /// What is known about it. [`save`](Self::save) makes it last.
     pub record: Record,
     dir: PathBuf,
-    lock: Option<File>,
+    lock: Option<Lock>,
     exclusive: bool,
 }
 
@@ -353,8 +365,8 @@ impl Session {
                 source,
             },
         };
-        let file = match &self.lock {
-            Some(file) => file.try_clone().map_err(io)?,
+        let opened = match &self.lock {
+            Some(_) => None,
             None => {
                 let mut options = fs::OpenOptions::new();
                 options
@@ -363,15 +375,17 @@ impl Session {
                     .create(true)
                     .mode(0o600)
                     .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-                options.open(&path).map_err(io)?
+                Some(Lock(options.open(&path).map_err(io)?))
             }
         };
-        sys::lock(file.as_fd(), exclusive).map_err(io)?;
-        // A discard renames the directory away before it takes things apart: a lock on what is no longer the session is none.
-        if !sys::same_file(file.as_fd(), &path).map_err(io)? {
-            return Err(LockError::Gone { name: name() });
+        if let Some(Lock(file)) = opened.as_ref().or(self.lock.as_ref()) {
+            sys::lock(file.as_fd(), exclusive).map_err(io)?;
+            // A discard renames the directory away before it takes things apart: a lock on what is no longer the session is none.
+            if !sys::same_file(file.as_fd(), &path).map_err(io)? {
+                return Err(LockError::Gone { name: name() });
+            }
         }
-        self.lock = Some(file);
+        self.lock = opened.or(self.lock.take());
         self.exclusive = exclusive;
         Ok(())
     }
@@ -397,7 +411,7 @@ impl Session {
     /// The descriptor that holds the lock, for a process that must keep the session locked by inheriting it.
     #[must_use]
     pub fn lock_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.lock.as_ref().map(|file| file.as_fd())
+        self.lock.as_ref().map(|Lock(file)| file.as_fd())
     }
 
     /// Whether some process (this one too) holds the exclusive lock now.

@@ -54,6 +54,11 @@ pub(crate) fn lock(file: BorrowedFd<'_>, exclusive: bool) -> io::Result<()> {
     }
 }
 
+/// Gives a lock up for every process that shares the open file description.
+pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))).map(drop)?)
+}
+
 /// Whether another open file description holds the exclusive lock. Takes no lock itself, so it never gets in anyone's way.
 pub(crate) fn is_locked_exclusively(file: BorrowedFd<'_>) -> io::Result<bool> {
     let mut question = whole_file(libc::F_RDLCK);

@@ -204,15 +204,17 @@ fn a_session_in_use_refuses_others() {
 }
 
 #[test]
-fn the_lock_outlives_its_first_holder_in_a_forked_process() {
+fn the_lock_is_given_up_though_a_process_that_inherited_it_lingers() {
     let s = scratch();
     let session = s.store.create(Some("x")).unwrap();
     let kept = session.lock_fd().unwrap().try_clone_to_owned().unwrap();
-    drop(session);
-    let other = s.store.find(Some("x")).unwrap();
+    let mut other = s.store.find(Some("x")).unwrap();
     assert_eq!(other.status(), Status::Recording);
-    drop(kept);
+    drop(session);
     assert_eq!(other.status(), Status::Interrupted);
+    other.lock_exclusive().unwrap();
+    drop(kept);
+    assert!(s.store.find(Some("x")).unwrap().is_in_use());
 }
 
 fn mode(path: &Path, mode: u32) {

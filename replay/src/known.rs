@@ -17,7 +17,7 @@ pub(crate) struct Known {
     base: Timestamp,
     /// Paths that earlier applies and undos of this session have touched.
     paths: HashMap<PathBuf, Timestamp>,
-    /// Files with several names, by device and inode: what is done under one name shows under the others.
+    /// What those met and made, by device and inode: it may have other names, and it may have been moved and moved back since.
     inodes: HashMap<((u32, u32), u64), Timestamp>,
     /// Directories that were copied back as a whole.
     trees: HashMap<PathBuf, Timestamp>,
@@ -109,11 +109,14 @@ impl Known {
         // What was moved before it is named by where it was.
         let mut moves: Vec<(PathBuf, PathBuf)> = Vec::new();
         for step in &plan.steps {
-            for node in nodes(step).into_iter().flatten() {
-                if node.nlink > 1 && !node.is_dir() {
-                    let entry = self.inodes.entry((node.dev, node.ino)).or_insert(time);
-                    *entry = time.max(*entry);
-                }
+            // What was overwritten in spite of a conflict is in conflict again once it is back.
+            let conflicting = undone
+                && step
+                    .target()
+                    .is_some_and(|loc| plan.overwritten.contains(loc));
+            for node in nodes(step).into_iter().flatten().filter(|_| !conflicting) {
+                let entry = self.inodes.entry((node.dev, node.ino)).or_insert(time);
+                *entry = time.max(*entry);
             }
             let Some(path) = step.target().and_then(|loc| absolute(&plan, loc)) else {
                 continue;
@@ -136,11 +139,6 @@ impl Known {
                     raise(&mut self.trees, &path, time);
                 }
             }
-            // What was overwritten in spite of a conflict is in conflict again once it is back.
-            let conflicting = undone
-                && step
-                    .target()
-                    .is_some_and(|loc| plan.overwritten.contains(loc));
             if conflicting {
                 continue;
             }

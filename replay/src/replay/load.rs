@@ -3,9 +3,7 @@
 use super::ReplayError;
 use super::model::{Act, Fact, Model, Obj};
 use crate::selection::{Choice, EventSelection};
-use effigy_journal::{
-    Entry, Event, Op, Outcome, PathId, Reader, Seq, Session, Stat, Timestamp, VersionTable,
-};
+use effigy_journal::{Entry, Event, Op, Outcome, Reader, Seq, Session, Timestamp, VersionTable};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -46,7 +44,6 @@ pub(crate) fn load(
     let mut choices = Vec::new();
     let mut model = Model::new();
     let mut versions = VersionTable::default();
-    let mut before: HashMap<PathId, Stat> = HashMap::new();
     while let Some(entry) = reader.next_entry()? {
         match entry {
             Entry::Event(Event {
@@ -71,13 +68,13 @@ pub(crate) fn load(
                 let start = session.record.start.0;
                 let time = Timestamp(start.saturating_add(i64::try_from(time).unwrap_or(0)));
                 let index = u32::try_from(facts.len()).map_err(|_| ReplayError::TooLong)?;
-                facts.push(model.take(index, &event.op, reader.paths(), &before));
+                facts.push(model.take(index, &event.op, reader.paths()));
                 let op = event.op;
                 loaded_effects.push(Effect { seq, time, op });
             }
             Entry::Precondition(precondition) => {
                 if let Some(stat) = precondition.before {
-                    before.insert(precondition.path, stat);
+                    model.met(precondition.path, stat, reader.paths());
                 }
             }
             Entry::Version(version) => versions.insert(version),

@@ -110,6 +110,8 @@ pub(crate) struct Model {
     epoch: u32,
     /// Files that had several names before the session, by device and inode.
     linked: HashMap<(u64, u64), Obj>,
+    /// What the session met under names that were there.
+    before: HashMap<Slot, Stat>,
     /// Objects by the version they were given last.
     holders: HashMap<VersionId, Obj>,
 }
@@ -126,6 +128,7 @@ impl Model {
             paths: Vec::new(),
             epoch: 1,
             linked: HashMap::new(),
+            before: HashMap::new(),
             holders: HashMap::new(),
         };
         let slot = Slot {
@@ -261,7 +264,7 @@ impl Model {
             return obj;
         }
         let dir = self.directory(parent, paths);
-        let obj = self.occupant(Slot { dir, name }, None);
+        let obj = self.occupant_as(Slot { dir, name }, None);
         self.object_mut(obj).kind.get_or_insert(Kind::Directory);
         self.paths[id.0 as usize] = (name, self.epoch, obj);
         obj
@@ -288,7 +291,12 @@ impl Model {
     }
 
     /// What the name stands for: something that was there before the session if the journal has not spoken of it.
-    fn occupant(&mut self, slot: Slot, before: Option<&Stat>) -> Obj {
+    fn occupant(&mut self, slot: Slot) -> Obj {
+        let before = self.before.get(&slot).copied();
+        self.occupant_as(slot, before)
+    }
+
+    fn occupant_as(&mut self, slot: Slot, before: Option<Stat>) -> Obj {
         let (entry, fresh) = self.known(slot);
         if let Some(obj) = entry.now {
             return obj;
@@ -303,7 +311,7 @@ impl Model {
             None => {
                 let born = if real { Born::Real(slot) } else { Born::Unseen };
                 let obj = self.add(born, before.map(|stat| stat.kind));
-                self.object_mut(obj).before = before.copied().filter(|_| real);
+                self.object_mut(obj).before = before.filter(|_| real);
                 self.linked.extend(linked.map(|id| (id, obj)));
                 obj
             }
@@ -384,14 +392,14 @@ impl Model {
         }
     }
 
-    fn set(&mut self, path: PathId, paths: &Paths, before: Option<&Stat>) -> Fact {
+    fn set(&mut self, path: PathId, paths: &Paths) -> Fact {
         let slot = self.slot(path, paths);
         let mut needs = Vec::new();
         self.chain(slot.dir, &mut needs);
         let obj = if slot.dir == ROOT && self.name(slot).is_empty() {
             ROOT
         } else {
-            self.occupant(slot, before)
+            self.occupant(slot)
         };
         needs.extend(self.entry(slot).bound_by);
         self.object_mut(obj).effects += 1;
@@ -412,11 +420,11 @@ impl Model {
         }
     }
 
-    fn remove(&mut self, at: At, path: PathId, paths: &Paths, before: Option<&Stat>) -> Fact {
+    fn remove(&mut self, at: At, path: PathId, paths: &Paths) -> Fact {
         let slot = self.slot(path, paths);
         let mut needs = Vec::new();
         self.chain(slot.dir, &mut needs);
-        let obj = self.occupant(slot, before);
+        let obj = self.occupant(slot);
         needs.extend(self.entry(slot).bound_by);
         self.vacate(slot, obj, at);
         Fact {
@@ -426,14 +434,15 @@ impl Model {
         }
     }
 
+    /// Takes in what the session found at a path when it first met it: of what is there at this moment, and not of what comes to
+    /// have that path later.
+    pub(crate) fn met(&mut self, path: PathId, stat: Stat, paths: &Paths) {
+        let slot = self.slot(path, paths);
+        self.before.entry(slot).or_insert(stat);
+    }
+
     /// Takes the next effect in.
-    pub(crate) fn take(
-        &mut self,
-        at: At,
-        op: &Op,
-        paths: &Paths,
-        before: &HashMap<PathId, Stat>,
-    ) -> Fact {
+    pub(crate) fn take(&mut self, at: At, op: &Op, paths: &Paths) -> Fact {
         let nothing = Fact {
             act: Act::Nothing,
             needs: Vec::new(),
@@ -456,7 +465,7 @@ impl Model {
                 ..
             }
             | Op::Truncate { path, version, .. } => {
-                let fact = self.set(path, paths, before.get(&path));
+                let fact = self.set(path, paths);
                 self.content(&fact, version);
                 fact
             }
@@ -468,25 +477,23 @@ impl Model {
                 let kind = Kind::of_mode(mode).unwrap_or(Kind::File);
                 self.make(at, path, kind, paths)
             }
-            Op::Rmdir { path } | Op::Unlink { path } => {
-                self.remove(at, path, paths, before.get(&path))
-            }
+            Op::Rmdir { path } | Op::Unlink { path } => self.remove(at, path, paths),
             Op::Chmod { path, .. }
             | Op::Chown { path, .. }
             | Op::Utimens { path, .. }
             | Op::Setxattr { path, .. }
-            | Op::Removexattr { path, .. } => self.set(path, paths, before.get(&path)),
+            | Op::Removexattr { path, .. } => self.set(path, paths),
             Op::Rename {
                 from, to, replaced, ..
-            } => self.rename(at, (from, to), replaced, paths, before),
-            Op::Exchange { path, to } => self.exchange(at, (path, to), paths, before),
+            } => self.rename(at, (from, to), replaced, paths),
+            Op::Exchange { path, to } => self.exchange(at, (path, to), paths),
             Op::Link { from, to } => {
                 let source = self.slot(from, paths);
                 let slot = self.slot(to, paths);
                 let mut needs = Vec::new();
                 self.chain(source.dir, &mut needs);
                 self.chain(slot.dir, &mut needs);
-                let obj = self.occupant(source, before.get(&from));
+                let obj = self.occupant(source);
                 needs.extend(self.entry(source).bound_by);
                 let room = self.known(slot).0.vacated_by;
                 let object = self.object_mut(obj);
@@ -504,11 +511,11 @@ impl Model {
                 ref state,
                 version,
             } => match state.as_deref() {
-                None => self.remove(at, path, paths, before.get(&path)),
+                None => self.remove(at, path, paths),
                 Some(stat) => {
                     let slot = self.slot(path, paths);
                     let fact = if self.entry(slot).now.is_some() {
-                        self.set(path, paths, None)
+                        self.set(path, paths)
                     } else {
                         self.make(at, path, stat.kind, paths)
                     };
@@ -526,17 +533,16 @@ impl Model {
         (from, to): (PathId, PathId),
         replaced: bool,
         paths: &Paths,
-        before: &HashMap<PathId, Stat>,
     ) -> Fact {
         let source = self.slot(from, paths);
         let target = self.slot(to, paths);
         let mut needs = Vec::new();
         self.chain(source.dir, &mut needs);
         self.chain(target.dir, &mut needs);
-        let obj = self.occupant(source, before.get(&from));
+        let obj = self.occupant(source);
         needs.extend(self.entry(source).bound_by);
         let over = if replaced {
-            Some(self.occupant(target, before.get(&to)))
+            Some(self.occupant(target))
         } else {
             self.known(target).0.now
         };
@@ -562,20 +568,14 @@ impl Model {
         Fact { act, needs, room }
     }
 
-    fn exchange(
-        &mut self,
-        at: At,
-        (one, other): (PathId, PathId),
-        paths: &Paths,
-        before: &HashMap<PathId, Stat>,
-    ) -> Fact {
+    fn exchange(&mut self, at: At, (one, other): (PathId, PathId), paths: &Paths) -> Fact {
         let first = self.slot(one, paths);
         let second = self.slot(other, paths);
         let mut needs = Vec::new();
         self.chain(first.dir, &mut needs);
         self.chain(second.dir, &mut needs);
-        let x = self.occupant(first, before.get(&one));
-        let y = self.occupant(second, before.get(&other));
+        let x = self.occupant(first);
+        let y = self.occupant(second);
         needs.extend(self.entry(first).bound_by);
         needs.extend(self.entry(second).bound_by);
         if x == y {
