@@ -4,6 +4,7 @@ mod attributes;
 mod names;
 mod open;
 mod paths;
+mod rename;
 mod settle;
 mod state;
 

@@ -183,6 +183,47 @@ pub enum Op {
     },
 }
 
+/// Tells operations with one path, with two and without any apart, the same for reading and for changing them.
+macro_rules! by_paths {
+    ($op:expr, $path:ident => $one:expr, ($from:ident, $to:ident) => $two:expr, $none:expr) => {
+        match $op {
+            Op::Open { path: $path, .. }
+            | Op::Mkdir { path: $path, .. }
+            | Op::Rmdir { path: $path }
+            | Op::Unlink { path: $path }
+            | Op::Symlink { path: $path, .. }
+            | Op::Mknod { path: $path, .. }
+            | Op::Truncate { path: $path, .. }
+            | Op::Chmod { path: $path, .. }
+            | Op::Chown { path: $path, .. }
+            | Op::Utimens { path: $path, .. }
+            | Op::Setxattr { path: $path, .. }
+            | Op::Removexattr { path: $path, .. }
+            | Op::Bind { path: $path, .. }
+            | Op::Settle { path: $path, .. }
+            | Op::Exec { exe: $path, .. }
+            | Op::Read { path: $path, .. }
+            | Op::Connect {
+                address: Address::Unix($path),
+            } => $one,
+            Op::Rename {
+                from: $from,
+                to: $to,
+                ..
+            }
+            | Op::Link {
+                from: $from,
+                to: $to,
+            }
+            | Op::Exchange {
+                path: $from,
+                to: $to,
+            } => $two,
+            Op::Exit { .. } | Op::Connect { .. } | Op::Mark { .. } => $none,
+        }
+    };
+}
+
 impl Op {
     /// The operation's name, as on the command line and in JSON.
     #[must_use]
@@ -267,31 +308,7 @@ impl Op {
     /// Both paths.
     #[must_use]
     pub fn paths(&self) -> (Option<PathId>, Option<PathId>) {
-        match *self {
-            Self::Open { path, .. }
-            | Self::Mkdir { path, .. }
-            | Self::Rmdir { path }
-            | Self::Unlink { path }
-            | Self::Symlink { path, .. }
-            | Self::Mknod { path, .. }
-            | Self::Truncate { path, .. }
-            | Self::Chmod { path, .. }
-            | Self::Chown { path, .. }
-            | Self::Utimens { path, .. }
-            | Self::Setxattr { path, .. }
-            | Self::Removexattr { path, .. }
-            | Self::Bind { path, .. }
-            | Self::Settle { path, .. }
-            | Self::Exec { exe: path, .. }
-            | Self::Read { path, .. }
-            | Self::Connect {
-                address: Address::Unix(path),
-            } => (Some(path), None),
-            Self::Rename { from, to, .. }
-            | Self::Link { from, to }
-            | Self::Exchange { path: from, to } => (Some(from), Some(to)),
-            Self::Exit { .. } | Self::Connect { .. } | Self::Mark { .. } => (None, None),
-        }
+        by_paths!(*self, path => (Some(path), None), (from, to) => (Some(from), Some(to)), (None, None))
     }
 
     /// Changes every path in place; the codec turns numbers into distances and back with it.
@@ -299,34 +316,15 @@ impl Op {
         &mut self,
         map: &mut impl FnMut(PathId) -> Result<PathId, E>,
     ) -> Result<(), E> {
-        match self {
-            Self::Open { path, .. }
-            | Self::Mkdir { path, .. }
-            | Self::Rmdir { path }
-            | Self::Unlink { path }
-            | Self::Symlink { path, .. }
-            | Self::Mknod { path, .. }
-            | Self::Truncate { path, .. }
-            | Self::Chmod { path, .. }
-            | Self::Chown { path, .. }
-            | Self::Utimens { path, .. }
-            | Self::Setxattr { path, .. }
-            | Self::Removexattr { path, .. }
-            | Self::Bind { path, .. }
-            | Self::Settle { path, .. }
-            | Self::Exec { exe: path, .. }
-            | Self::Read { path, .. }
-            | Self::Connect {
-                address: Address::Unix(path),
-            } => *path = map(*path)?,
-            Self::Rename { from, to, .. }
-            | Self::Link { from, to }
-            | Self::Exchange { path: from, to } => {
+        by_paths!(
+            self,
+            path => *path = map(*path)?,
+            (from, to) => {
                 *from = map(*from)?;
                 *to = map(*to)?;
-            }
-            Self::Exit { .. } | Self::Connect { .. } | Self::Mark { .. } => {}
-        }
+            },
+            {}
+        );
         Ok(())
     }
 
