@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _};
-use effigy_journal::{Session, Store};
+use effigy_journal::{Session, SessionId, Store};
 use nix::unistd::{AccessFlags, access};
 
 use crate::after_run::settle;
@@ -259,9 +259,10 @@ impl Face<'_> {
         let store = sandbox.store(&self.store)?;
         let mut args = self.arguments(vec!["true".into()], &store);
         args.options.no_trace = true;
-        let previous = sandbox.previous(&store)?;
+        let previous = sandbox.previous(&store)?.map(|previous| previous.id);
         args.options.on = self.on(previous.as_ref(), &store)?;
-        let Ran { mut session, .. } = to_its_end(&args, &store)?;
+        let Ran { mut session, .. } =
+            to_its_end(&args, &store).inspect_err(|_| sandbox.show_again())?;
         sandbox.take(&store, &mut session, previous)?;
         for id in session.record.lower.clone() {
             sandbox::put_below(&store, &mut session, &id, true)?;
@@ -286,11 +287,7 @@ impl Face<'_> {
     }
 
     /// The sessions that a run is laid over, the topmost first: what is in the sandbox already, then those of -L.
-    fn on(
-        &self,
-        previous: Option<&effigy_journal::SessionId>,
-        store: &Store,
-    ) -> anyhow::Result<Vec<String>> {
+    fn on(&self, previous: Option<&SessionId>, store: &Store) -> anyhow::Result<Vec<String>> {
         let mut on: Vec<String> = previous.iter().map(ToString::to_string).collect();
         let dirs = self.args.lower.iter().flat_map(|dirs| {
             dirs.as_bytes()
@@ -325,18 +322,32 @@ impl Face<'_> {
         };
         let mut args = self.arguments(command, &store);
         args.options.hide = self.hidden()?;
-        let previous = match &sandbox {
+        let mut previous = match &sandbox {
             Some(sandbox) => sandbox.previous(&store)?,
             None => None,
         };
+        let mut first = 0;
+        if args.options.hide.is_empty()
+            && self.args.lower.is_empty()
+            && let Some(session) = previous.take_if(|session| session.goes_on)
+        {
+            first = session.first;
+            args.options.session = Some(session.id.to_string());
+            args.options.resume = true;
+        }
+        let previous = previous.map(|session| session.id);
         args.options.on = self.on(previous.as_ref(), &store)?;
         let Ran {
             mut session,
             mut status,
-        } = to_its_end(&args, &store)?;
+        } = to_its_end(&args, &store).inspect_err(|_| {
+            if let Some(sandbox) = &sandbox {
+                sandbox.show_again();
+            }
+        })?;
         settle(&mut session)?;
         if let Some(path) = &self.args.trace
-            && let Err(error) = trace::write(&session, path)
+            && let Err(error) = trace::write(&session, first, path)
         {
             report(&error);
             status = 1;

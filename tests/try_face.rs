@@ -206,8 +206,15 @@ as_everyone! {
         assert_eq!(lines(scene, &listed)[3..], ["d/one (added)", "d/real (deleted)", "d/two (added)", "file.gz (modified)", "file_2 (added)"]);
         let file = upper(&dir, &scene.work().join("file_2"));
         assert_eq!(fs::read_to_string(file).expect("a file"), "test\ntest2\ntest3\n");
-        // The sessions have become one.
+        // It is one session, whose journal goes on.
         assert_eq!(scene.effigy(&["ls", "--json"]).run().text().lines().count(), 1);
+        let log = scene.effigy(&["log", "--op", "unlink"]).run().must_succeed().text();
+        assert!(log.contains("file.gz") && log.contains("file_1") && log.contains("d/real"), "{log}");
+        // Of which -t tells the part of this run.
+        try_with(scene, &["-N", &dir, "-t", "log", "touch d/three"]).run().must_succeed();
+        let log = content(scene, "log");
+        assert!(log.contains("d/three") && !log.contains("file_1"), "{log}");
+        try_with(scene, &["-N", &dir, "rm d/three"]).run().must_succeed();
         try_with(scene, &["commit", &dir]).run().must_succeed();
         assert_eq!(content(scene, "file_2"), "test\ntest2\ntest3\n");
         assert_eq!((content(scene, "file.gz").as_str(), exists(scene, "file_1")), ("", false));
@@ -322,6 +329,18 @@ as_everyone! {
         try_with(scene, &["-y", "-i", "hidden_f", "-i", "hidden", "-i", "missing", test]).run().must_succeed();
         assert_eq!(scene.sh("ls -R | grep -c .").run().text(), "8\n", "nothing real has gone");
         try_with(scene, &["-i", "/", "true"]).run().must_exit(2).must_say(&["try: cannot hide /"]);
+    }
+
+    fn a_used_sandbox_hides_too(scene: &Scene) {
+        scene.sh("echo 1 >f; echo 1 >g; mkdir d; echo 1 >d/h").run().must_succeed();
+        let dir = sandbox(scene, "sandbox");
+        try_with(scene, &["-N", &dir, "echo 2 >f; rm g; echo 2 >d/h; touch new"]).run().must_succeed();
+        try_with(scene, &["-N", &dir, "-i", "f", "-i", "d", "test ! -e f && test ! -e d && test -e new && echo 3 >new"]).run().must_succeed();
+        assert_eq!(scene.effigy(&["ls", "--json"]).run().text().lines().count(), 1, "it has taken the place of the former");
+        let listed = try_with(scene, &["summary", &dir]).run().must_succeed();
+        assert_eq!(lines(scene, &listed)[3..], ["d/h (modified)", "f (modified)", "g (deleted)", "new (added)"]);
+        try_with(scene, &["commit", &dir]).run().must_succeed();
+        assert_eq!(scene.sh("cat f d/h new; ls").run().text(), "2\n2\n3\nd\nf\nnew\n");
     }
 
     fn the_trace_is_a_log_and_two_lists(scene: &Scene) {

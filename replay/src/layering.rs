@@ -15,6 +15,7 @@ use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 const ORIGIN: &CStr = c"user.overlay.origin";
@@ -70,6 +71,7 @@ pub fn show(session: &Session, at: &Path) -> Result<(), LayeringError> {
             to: open(&to)?,
             by: By::Linking,
             elsewhere: HashMap::new(),
+            hidden: Vec::new(),
             place: Place::default(),
             links: HashMap::new(),
         };
@@ -93,6 +95,13 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
         .iter()
         .map(|cover| (cover.mount_point.clone(), session.upper(cover.layer)))
         .collect();
+    let hidden: Vec<PathBuf> = session
+        .record
+        .hidden
+        .iter()
+        .filter(|path| !lower.record.hidden.contains(path))
+        .cloned()
+        .collect();
     for cover in &lower.record.covers {
         // One that is not in the newer session held nothing when that was planned.
         let Some(own) = uppers.get(&cover.mount_point) else {
@@ -103,6 +112,7 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
             to: open(own)?,
             by,
             elsewhere: uppers.clone(),
+            hidden: hidden.clone(),
             place: Place {
                 path: cover.mount_point.clone(),
                 rel: Vec::new(),
@@ -138,7 +148,28 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
     }
     record.start = record.start.min(lower.record.start);
     record.released = record.released.min(lower.record.released);
-    record.hidden.extend(lower.record.hidden.iter().cloned());
+    // What the older session has made of something that the newer one hid is not hidden any more.
+    let covers = record.covers.clone();
+    let shown = |path: &PathBuf| {
+        let cover = covers
+            .iter()
+            .filter(|cover| path.starts_with(&cover.mount_point))
+            .max_by_key(|cover| cover.mount_point.as_os_str().len());
+        cover.is_some_and(|cover| {
+            let rest = path.strip_prefix(&cover.mount_point).unwrap_or(path);
+            let upper = session_dir.join(format!("layers/{}/upper", cover.layer));
+            let found = std::fs::symlink_metadata(upper.join(rest));
+            found.is_ok_and(|found| !found.file_type().is_char_device())
+        })
+    };
+    record
+        .hidden
+        .retain(|path| !hidden.contains(path) || !shown(path));
+    for path in &lower.record.hidden {
+        if !record.hidden.contains(path) {
+            record.hidden.push(path.clone());
+        }
+    }
     record.traced = false;
     let journal = session.journal();
     match std::fs::remove_file(&journal) {
@@ -178,6 +209,8 @@ struct Walk {
     by: By,
     /// Other upper directories on the target's side, by what they cover.
     elsewhere: HashMap<PathBuf, PathBuf>,
+    /// Whiteouts on the target's side that only hid something from its command.
+    hidden: Vec<PathBuf>,
     place: Place,
     /// Where files with several names were copied to.
     links: HashMap<(u32, u32, u64), Vec<u8>>,
@@ -242,6 +275,7 @@ impl Walk {
                 to: open(upper)?,
                 by: self.by,
                 elsewhere: self.elsewhere.clone(),
+                hidden: self.hidden.clone(),
                 place: self.place.clone(),
                 links: HashMap::new(),
             };
@@ -253,6 +287,12 @@ impl Walk {
         }
         match absent_is_none(sys::stat(to, name)).map_err(self.failed("read"))? {
             None => self.absent(from, to, name, &node),
+            Some(there)
+                if layer::is_whiteout_device(&there) && self.hidden.contains(&self.place.path) =>
+            {
+                sys::unlink(to, name, false).map_err(self.failed("show"))?;
+                self.absent(from, to, name, &node)
+            }
             Some(there) if there.is_dir() && node.is_dir() => self.both(from, to, name, &node),
             Some(there) if there.is_file() && node.is_file() && self.by != By::Linking => {
                 self.inherit_origin(from, to, name)
@@ -269,8 +309,14 @@ impl Walk {
         name: &CStr,
         node: &Node,
     ) -> Result<(), LayeringError> {
+        let divided = node.is_dir()
+            && self
+                .elsewhere
+                .keys()
+                .any(|covered| covered.starts_with(&self.place.path));
         match (self.by, node.is_dir()) {
-            (By::Moving, _) => {
+            // Not as a whole what is covered in part elsewhere.
+            (By::Moving, _) if !divided => {
                 let _thawed = match node.is_dir() {
                     // A directory that changes its parent is written to.
                     true => Some(thaw(from, name).map_err(self.failed("open"))?),
@@ -281,7 +327,7 @@ impl Walk {
             }
             (By::Linking, false) => sys::link(from, name, to, name).map_err(self.failed("link")),
             (By::Copying, false) => self.copy(),
-            (By::Linking | By::Copying, true) => {
+            (By::Moving | By::Linking | By::Copying, _) => {
                 sys::mkdir(to, name, 0o700).map_err(self.failed("make"))?;
                 {
                     let (source, target) = (

@@ -52,7 +52,17 @@ pub(crate) fn write_whole(
     palette: Palette,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let filter = Filter::new(session, &FilterArgs::default(), false)?;
+    write_text(session, &FilterArgs::default(), palette, out)
+}
+
+/// Writes the chosen events as text.
+pub(crate) fn write_text(
+    session: &Session,
+    filters: &FilterArgs,
+    palette: Palette,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let filter = Filter::new(session, filters, false)?;
     let mut log = Log::open(session, filter, Form::Text(palette))?;
     log.write_available(out)?;
     Ok(log.write_footer(out)?)

@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use effigy_journal::{LockError, Session, SessionId, Store};
+use effigy_journal::{LockError, Session, SessionId, State, Store};
 use effigy_replay::layering::{self, By};
+use effigy_replay::{Selection, net_effects};
 
-use super::{alone, stop};
+use super::{alone, stop, trace};
 use crate::failure::{Cannot as _, report};
 use crate::render::name::escaped;
 use crate::store::{self, find_to_change, find_to_read};
@@ -34,6 +35,15 @@ const UPPER: &str = "upperdir";
 /// A sandbox directory, absolute.
 pub(super) struct Sandbox {
     dir: PathBuf,
+}
+
+/// The session that is in a sandbox before a run.
+pub(super) struct Previous {
+    pub(super) id: SessionId,
+    /// The run can go on in it; otherwise it is laid over it, and takes its place.
+    pub(super) goes_on: bool,
+    /// The number of the first event of a run that goes on in it.
+    pub(super) first: u64,
 }
 
 /// The session that a link names, and the store it is in.
@@ -171,16 +181,41 @@ impl Sandbox {
         Ok((store, session))
     }
 
-    /// The session that the next run is laid over and whose place it takes. `upperdir` goes, as it is about to be wrong.
-    pub(super) fn previous(&self, store: &Store) -> anyhow::Result<Option<SessionId>> {
+    /// The session that is in the sandbox before a run. `upperdir` goes, as it is about to be wrong.
+    pub(super) fn previous(&self, store: &Store) -> anyhow::Result<Option<Previous>> {
         self.finish()?;
         let Some(held) = self.held(SESSION)? else {
             return Ok(None);
         };
         let session = patiently(|| find_to_read(store, Some(held.id.as_str())))?;
         self.hide(&session)?;
-        let pending = effigy_replay::net_effects(&session, &effigy_replay::Selection::all());
-        Ok((!pending.cannot()?.is_empty()).then_some(held.id))
+        let record = &session.record;
+        let goes_on = record.traced
+            && record.state != State::Applied
+            && record.uid == nix::unistd::geteuid().as_raw()
+            && store.upper(&held.id).is_empty();
+        let pending = goes_on
+            || !net_effects(&session, &Selection::all())
+                .cannot()?
+                .is_empty();
+        let first = if goes_on {
+            trace::next_event(&session)?
+        } else {
+            0
+        };
+        // What is committed is real.
+        Ok(pending.then_some(Previous {
+            id: held.id,
+            goes_on,
+            first,
+        }))
+    }
+
+    /// Shows again what was hidden for a run that did not come about.
+    pub(super) fn show_again(&self) {
+        if let Ok((_, session)) = self.read() {
+            self.show(&session);
+        }
     }
 
     /// Makes `session` the one of this sandbox, with what the one before left.

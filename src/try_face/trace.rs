@@ -8,20 +8,36 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use effigy_journal::{Entry, Op, Outcome, Session};
 
-use crate::commands::log::write_whole;
+use crate::cli::FilterArgs;
+use crate::commands::log::write_text;
 use crate::failure::Cannot as _;
 use crate::recording;
 use crate::render::colour::Palette;
 use crate::render::name::escaped;
 
-pub(super) fn write(session: &Session, path: &Path) -> anyhow::Result<()> {
+/// The number of the next event of a session that goes on.
+pub(super) fn next_event(session: &Session) -> anyhow::Result<u64> {
+    let mut reader = recording::open(session)?;
+    while reader.next_entry().cannot()?.is_some() {}
+    Ok(reader.last().0 + 1)
+}
+
+/// Writes the file, of the events from `first` on.
+pub(super) fn write(session: &Session, first: u64, path: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write the log to {}", escaped(path));
     let mut out = io::BufWriter::new(File::create(path).with_context(cannot)?);
-    write_whole(session, Palette::plain(), &mut out)?;
+    let filters = FilterArgs {
+        from: Some(first),
+        ..FilterArgs::default()
+    };
+    write_text(session, &filters, Palette::plain(), &mut out)?;
     let mut sets = Sets::default();
     let mut reader = recording::open(session)?;
     while let Some(entry) = reader.next_entry().cannot()? {
         let Entry::Event(event) = entry else { continue };
+        if event.seq.0 < first {
+            continue;
+        }
         let path = |id| reader.paths().path(id);
         match (&event.op, event.result) {
             // What was looked for and not found was read all the same.
