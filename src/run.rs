@@ -115,6 +115,7 @@ pub(crate) fn to_its_end(args: &RunArgs, store: &Store) -> anyhow::Result<Ran> {
         }
     };
     describe(&mut session, args, &cwd, identity);
+    session.record.confined = confinement::words(&wishes);
     session.record.passed.extend(passed);
     session.record.passed.sort();
     session.record.passed.dedup();

@@ -126,6 +126,17 @@ as_everyone! {
         assert_eq!(scene.summary("w"), Vec::<String>::new());
     }
 
+    fn the_confinement_is_kept_with_the_session_and_explained(scene: &Scene) {
+        scene.sh(SETUP).run().must_succeed();
+        let job = scene.effigy(&["run", "-n", "-s", "c"]).args(&CONFINED).args(&["--", "sh", "-c", "echo x >out/f; echo y >in/y"]);
+        job.run().must_succeed().must_say(&["out/f could not be changed: the confinement"]);
+        let shown = scene.effigy(&["show", "c"]).run().must_succeed().text();
+        let work = scene.work().display().to_string();
+        assert!(shown.contains(&format!("confined  --write {work}/in --deny-read {work}/key")), "{shown}");
+        let json = scene.effigy(&["show", "c", "--json"]).run().must_succeed().text();
+        assert!(json.contains(&format!(r#""confined":["--write","{work}/in""#)), "{json}");
+    }
+
     fn paths_must_exist_and_globs_are_said(scene: &Scene) {
         scene.sh("mkdir k; echo 1 >k/a.pem; echo 2 >k/b.pem; echo 3 >k/c").run().must_succeed();
         for option in ["--write", "--protect", "--deny-read"] {

@@ -125,6 +125,7 @@ pub(crate) struct Object<'a> {
     state: String,
     passed: Vec<json::Name<'a>>,
     on: Vec<&'a str>,
+    confined: Vec<json::Name<'a>>,
     applies: Vec<Apply<'a>>,
 }
 
@@ -177,6 +178,7 @@ pub(crate) fn object(session: &Session) -> Object<'_> {
         state: session.status().to_string(),
         passed: record.passed.iter().map(json::Name::new).collect(),
         on: record.lower.iter().map(|id| id.as_str()).collect(),
+        confined: record.confined.iter().map(json::Name::new).collect(),
         applies: applies(session),
     }
 }

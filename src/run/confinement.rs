@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use effigy_journal::ByteString;
+use effigy_semisolate::Wishes;
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::cli::RunOptions;
@@ -63,6 +65,20 @@ impl Confinement {
         }
         Ok(confinement)
     }
+}
+
+/// The wishes as they would be typed, for the session's record.
+pub(super) fn words(wishes: &Wishes) -> Vec<ByteString> {
+    let options = [
+        ("--write", &wishes.write),
+        ("--deny-read", &wishes.deny_read),
+        ("--read-only", &wishes.read_only),
+    ];
+    let both = options.into_iter().flat_map(|(option, paths)| {
+        let word = move |path: &PathBuf| [option.into(), path.as_os_str().into()];
+        paths.iter().flat_map(word)
+    });
+    both.collect()
 }
 
 fn refused(what: &str, why: &str) -> anyhow::Error {

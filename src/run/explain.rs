@@ -2,7 +2,7 @@
 //!
 //! Some refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside; a file of another owner that
 //! cannot be copied up in a user namespace (EOVERFLOW, "value too large"); a hard link to a file that was there before (EXDEV); a
-//! program like sudo that gains nothing inside. The journal names them. Of the last two only what made a program fail is told: most
+//! program like sudo that gains nothing inside; a write outside what `--write` allows. The journal names them. Of the last two only what made a program fail is told: most
 //! programs copy what they cannot link.
 
 use std::collections::{BTreeSet, HashMap};
@@ -35,6 +35,13 @@ pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
         );
     }
     say_more(refused.sockets.len());
+    for path in refused.confined.iter().take(NAMED) {
+        eprintln!(
+            "effigy: {} could not be changed: the confinement that was asked for does not let it be",
+            escaped(path.as_os_str())
+        );
+    }
+    say_more(refused.confined.len());
     for path in refused.foreign.iter().take(NAMED) {
         let owner = fs::symlink_metadata(path)
             .map(|stat| format!(" (owner {}, group {})", stat.uid(), stat.gid()));
@@ -100,6 +107,8 @@ fn is_out_of_reach(session: &Session, passed: &[PathBuf], path: &Path) -> bool {
 struct Refused {
     sockets: BTreeSet<PathBuf>,
     foreign: BTreeSet<PathBuf>,
+    /// Paths that the confinement asked for does not let be written.
+    confined: BTreeSet<PathBuf>,
     /// Files that could not be linked, by programs that failed.
     unlinked: BTreeSet<PathBuf>,
     /// Set-user-id and set-group-id programs that failed.
@@ -142,6 +151,12 @@ impl Refused {
                     refused
                         .powerless
                         .extend(program.filter(|exe| has_rights_of_its_own(exe)));
+                }
+                (op, Outcome::Errno(libc::EROFS)) if !session.record.confined.is_empty() => {
+                    let (path, to) = op.paths();
+                    refused
+                        .confined
+                        .extend(to.or(path).map(|path| reader.paths().path(path)));
                 }
                 (op, Outcome::Errno(libc::EOVERFLOW)) => {
                     refused

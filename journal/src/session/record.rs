@@ -332,6 +332,9 @@ pub struct Record {
     /// How often something was applied: `apply/<k>` is the k-th, from 1.
     #[serde(default)]
     pub applies: u32,
+    /// How the command was confined, as it would be typed with the paths that were found, one word each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub confined: Vec<ByteString>,
     /// It came out of an archive: what it met was perhaps on another machine.
     #[serde(default)]
     pub imported: bool,
@@ -378,6 +381,7 @@ impl Record {
             traced: false,
             killed_survivors: 0,
             applies: 0,
+            confined: Vec::new(),
             imported: false,
             asked: Vec::new(),
             lower: Vec::new(),

@@ -40,6 +40,9 @@ fn write(session: &Session, out: &mut dyn Write) -> io::Result<()> {
     if let Some(effects) = record.effects {
         writeln!(out, "effects   {effects}")?;
     }
+    if !record.confined.is_empty() {
+        writeln!(out, "confined  {}", command_line(&record.confined))?;
+    }
     for named in &record.named {
         writeln!(
             out,
