@@ -343,6 +343,31 @@ as_everyone! {
         assert_eq!(scene.sh("cat f d/h new; ls").run().text(), "2\n2\n3\nd\nf\nnew\n");
     }
 
+    fn a_sandbox_left_half_way_is_finished(scene: &Scene) {
+        scene.sh("echo 1 >f").run().must_succeed();
+        let dir = sandbox(scene, "sandbox");
+        try_with(scene, &["-N", &dir, "echo 2 >f; mkdir d; echo a >d/a; echo b >d/b"]).run().must_succeed();
+        // As it is when try was killed when it had just begun to bring the two sessions together.
+        let former = fs::read_link(Path::new(&dir).join("session")).expect("a link");
+        let id = former.file_name().and_then(|id| id.to_str()).expect("an id");
+        scene.effigy(&["run", "-n", "-s", "newer", "--on", id, "--", "sh", "-c", "echo 3 >>f; rm d/a; echo c >d/c"]).run().must_succeed();
+        let listed = scene.effigy(&["ls", "--json"]).run().text();
+        let newer = listed.lines().find(|line| line.contains("\"newer\"")).expect("the session");
+        let newer = newer.split('"').skip_while(|word| *word != "id").nth(2).expect("its id");
+        let link = |name: &str, id: &str| {
+            let link = Path::new(&dir).join(name);
+            let _none = fs::remove_file(&link);
+            symlink(former.with_file_name(id), &link).expect("a link");
+        };
+        link("before", id);
+        link("session", newer);
+        let listed = try_with(scene, &["summary", &dir]).run().must_succeed();
+        assert_eq!(lines(scene, &listed)[3..], ["d (created dir)", "d/b (added)", "d/c (added)", "f (modified)"]);
+        assert!(!former.exists() && !Path::new(&dir).join("before").is_symlink());
+        try_with(scene, &["commit", &dir]).run().must_succeed();
+        assert_eq!(scene.sh("cat f; ls d").run().text(), "2\n3\nb\nc\n");
+    }
+
     fn the_trace_is_a_log_and_two_lists(scene: &Scene) {
         scene.sh("echo in >in; mkdir d").run().must_succeed();
         let done = try_with(scene, &["-y", "-t", "log", "cat in; echo traced >traced; mv traced d/moved; cat missing"]).run();
