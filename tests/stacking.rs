@@ -182,6 +182,24 @@ as_everyone! {
         assert_eq!((cat("top", "f"), cat("base@1", "f")), ("top\n".into(), "real\n".into()));
     }
 
+    fn what_was_taken_back_can_be_applied_again(scene: &Scene) {
+        // Names of one file: what is done to one changes the times of all.
+        scene.sh("mkdir -p b c; echo 3 >b/c; ln b/c c/e").run().must_succeed();
+        let before = scene.tree();
+        scene.run_script("base", "rm -r c").run().must_succeed();
+        run_on(scene, "top", "base", "rm b/c").run().must_succeed();
+        for verb in ["commit", "replay", "commit"] {
+            for session in ["base", "top"] {
+                scene.effigy(&[verb, session, "-y"]).run().must_succeed();
+            }
+            assert_eq!(scene.sh("ls . b").run().text(), ".:\nb\n\nb:\n");
+            for session in ["top", "base"] {
+                scene.undo(session);
+            }
+            scene.tree().must_equal(&before, Times::OfFiles, "the tree after undo", "before");
+        }
+    }
+
     fn a_hidden_path_stays_hidden_above(scene: &Scene) {
         scene.sh("echo secret >secret; echo other >other").run().must_succeed();
         let run = ["run", "-n", "-s", "base", "--hide", "secret", "--hide", "other", "--", "sh", "-euc", "echo made >other"];

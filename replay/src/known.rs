@@ -94,6 +94,10 @@ impl Known {
             };
             let Some(found) = found else { continue };
             if !self.is_foreign(&path, &found) {
+                if found.nlink > 1 && !found.is_dir() {
+                    let entry = self.inodes.entry((found.dev, found.ino)).or_insert(time);
+                    *entry = time.max(*entry);
+                }
                 if let Some(parent) = path.parent() {
                     raise(&mut self.paths, parent, time);
                 }
