@@ -99,6 +99,7 @@ pub(crate) fn find_to_change(store: &Store, wanted: Option<&str>) -> anyhow::Res
     let mut session = find(store, wanted)?;
     session.lock_exclusive().map_err(locked)?;
     session.reload().cannot()?;
+    crate::try_face::hide_shown(&session);
     if session.record.state == State::Recording {
         // The run that would have done so was killed.
         session.clear_work().map_err(|error| {

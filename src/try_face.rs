@@ -30,6 +30,7 @@ use crate::run::{Ran, exit_code, to_its_end};
 use crate::store;
 use choice::{Choice, Lines, commit};
 use sandbox::Sandbox;
+pub(crate) use sandbox::hide_shown;
 
 /// The version of try whose command line this is.
 const VERSION: &str = "0.2.0";

@@ -522,5 +522,7 @@ as_everyone! {
         assert!(scene.effigy(&["log"]).run().must_succeed().text().contains("f (created)"));
         scene.effigy(&["commit", "-y"]).run().must_succeed();
         assert_eq!(content(scene, "f"), "x\n");
+        // What is real now has no name in the sandbox any more.
+        assert_eq!(scene.sh("stat -c %h f").run().text(), "1\n");
     }
 }

@@ -31,6 +31,8 @@ use crate::store::{self, find_to_change, find_to_read};
 const SESSION: &str = "session";
 const BEFORE: &str = "before";
 const UPPER: &str = "upperdir";
+/// In the session: a link to the sandbox directory that shows it.
+const SHOWN: &str = "sandbox";
 
 /// A sandbox directory, absolute.
 pub(super) struct Sandbox {
@@ -267,7 +269,15 @@ impl Sandbox {
             symlink(store.dir().join("sessions").join(id.as_str()), &new)?;
             fs::rename(&new, &link)
         };
-        place().map_err(|error| stop(2, format!("could not write {}: {error}", escaped(&link))))
+        place().map_err(|error| stop(2, format!("could not write {}: {error}", escaped(&link))))?;
+        if link.file_name().is_some_and(|name| name == SESSION) {
+            let back = store.dir().join("sessions").join(id.as_str()).join(SHOWN);
+            // The same again when a session goes on.
+            let _none = fs::remove_file(&back);
+            // Without it only try itself finds the view.
+            let _unknown = symlink(&self.dir, &back);
+        }
+        Ok(())
     }
 
     /// Removes `upperdir`.
@@ -326,6 +336,19 @@ impl Sandbox {
     }
 }
 
+/// Removes the `upperdir` of the sandbox that shows this session, as whatever is about to change the session counts the names of
+/// its files.
+pub(crate) fn hide_shown(session: &Session) {
+    let Ok(dir) = fs::read_link(session.dir().join(SHOWN)) else {
+        return;
+    };
+    let sandbox = Sandbox { dir };
+    let shows = fs::read_link(sandbox.dir.join(SESSION)).is_ok_and(|held| held == session.dir());
+    if shows && let Err(error) = sandbox.hide(session) {
+        report(&error);
+    }
+}
+
 /// Puts what another session holds below `session`, which was laid over it. Unless it is to stay, or a third one rests on it, it goes.
 pub(super) fn put_below(
     store: &Store,
@@ -333,7 +356,10 @@ pub(super) fn put_below(
     id: &SessionId,
     stays: bool,
 ) -> anyhow::Result<()> {
-    let lower = patiently(|| find_to_change(store, Some(id.as_str())))?;
+    let lower = patiently(|| match stays {
+        true => find_to_read(store, Some(id.as_str())),
+        false => find_to_change(store, Some(id.as_str())),
+    })?;
     let needed = store
         .list()
         .cannot()?
