@@ -159,13 +159,6 @@ impl<'v> View<'v> {
                 Ok(()) => Ok(()),
                 // What was written there before would be missing without a word.
                 Err(error) if cover.resumed || !cover.below.layers.is_empty() => {
-                    let error = match error.raw_os_error() {
-                        // The kernel knows by its handle which directory the layer belongs to.
-                        Some(libc::ESTALE) => {
-                            io::Error::other("the directory is not the one that was there")
-                        }
-                        _ => error,
-                    };
                     Err(error).doing(|| format!("show what was written in {}", path.display()))
                 }
                 Err(error) => {
@@ -230,6 +223,17 @@ impl<'v> View<'v> {
 
     /// Overlays the real `path`.
     fn cover(&mut self, path: &Path, cover: &Cover) -> io::Result<()> {
+        self.cover_with(path, cover)
+            .map_err(|error| match error.raw_os_error() {
+                // The kernel knows by its handle which directory a layer belongs to.
+                Some(libc::ESTALE) if cover.resumed => {
+                    io::Error::other("the directory is not the one that was there")
+                }
+                _ => error,
+            })
+    }
+
+    fn cover_with(&mut self, path: &Path, cover: &Cover) -> io::Result<()> {
         let real = open_directory(AT_FDCWD, path)?;
         let layer = cover.layer.to_string();
         make_dir(&self.layers, layer.as_str(), 0o700)?;
