@@ -2,6 +2,8 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use effigy_journal::{
     CreateError, FindError, LockError, OpenError, RecordError, Session, SessionId, State, Store,
@@ -97,7 +99,7 @@ fn names(candidates: &[(SessionId, Option<String>)]) -> String {
 /// Finds a session and takes its lock, so that nobody else changes it; what was read before is read again.
 pub(crate) fn find_to_change(store: &Store, wanted: Option<&str>) -> anyhow::Result<Session> {
     let mut session = find(store, wanted)?;
-    session.lock_exclusive().map_err(locked)?;
+    patiently(|| session.lock_exclusive()).map_err(locked)?;
     session.reload().cannot()?;
     crate::try_face::hide_shown(&session);
     if session.record.state == State::Recording {
@@ -115,9 +117,20 @@ pub(crate) fn find_to_change(store: &Store, wanted: Option<&str>) -> anyhow::Res
 /// Finds a session whose command has ended and keeps it from being changed while it is read.
 pub(crate) fn find_to_read(store: &Store, wanted: Option<&str>) -> anyhow::Result<Session> {
     let mut session = find(store, wanted)?;
-    session.lock_shared().map_err(locked)?;
+    patiently(|| session.lock_shared()).map_err(locked)?;
     session.reload().cannot()?;
     Ok(session)
+}
+
+/// Tries again for a second when a session is in use: its lock goes a moment after the command, and scripts have the next line ready.
+fn patiently(mut lock: impl FnMut() -> Result<(), LockError>) -> Result<(), LockError> {
+    for _ in 0..100 {
+        match lock() {
+            Err(LockError::InUse { .. }) => thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    lock()
 }
 
 /// A session in use is a refusal, not a failure.

@@ -230,34 +230,26 @@ fn count() -> usize {
     number("EFFIGY_LAW_CASES", 2000)
 }
 
+fn seed() -> usize {
+    number("EFFIGY_LAW_SEED", 1)
+}
+
 #[test]
 fn holds_for_root() {
-    harness::as_root(|scene| hold(scene, count(), number("EFFIGY_LAW_SEED", 1)));
+    harness::as_root(|scene| hold(scene, count(), seed()));
 }
 
 #[test]
 fn holds_for_an_ordinary_user() {
-    harness::as_user(|scene| {
-        hold(
-            scene,
-            count().div_ceil(2),
-            number("EFFIGY_LAW_SEED", 1) + scene.uid() as usize,
-        )
-    });
+    harness::as_user(|scene| hold(scene, count().div_ceil(2), seed() + scene.uid() as usize));
 }
 
 #[test]
 fn holds_for_parts_for_root() {
-    harness::as_root(|scene| hold_for_parts(scene, count() / 4, number("EFFIGY_LAW_SEED", 1)));
+    harness::as_root(|scene| hold_for_parts(scene, count() / 4, seed()));
 }
 
 #[test]
 fn holds_for_parts_for_an_ordinary_user() {
-    harness::as_user(|scene| {
-        hold_for_parts(
-            scene,
-            count() / 8,
-            number("EFFIGY_LAW_SEED", 1) + scene.uid() as usize,
-        )
-    });
+    harness::as_user(|scene| hold_for_parts(scene, count() / 8, seed() + scene.uid() as usize));
 }

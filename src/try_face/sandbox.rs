@@ -16,10 +16,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use effigy_journal::{LockError, Session, SessionId, State, Store};
+use effigy_journal::{Session, SessionId, State, Store};
 use effigy_replay::layering::{self, By};
 use effigy_replay::{Selection, net_effects};
 
@@ -168,7 +167,7 @@ impl Sandbox {
         self.finish()?;
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
-        let mut session = patiently(|| find_to_read(&store, Some(held.id.as_str())))?;
+        let mut session = find_to_read(&store, Some(held.id.as_str()))?;
         alone(&mut session);
         Ok((store, session))
     }
@@ -178,7 +177,7 @@ impl Sandbox {
         self.finish()?;
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
-        let mut session = patiently(|| find_to_change(&store, Some(held.id.as_str())))?;
+        let mut session = find_to_change(&store, Some(held.id.as_str()))?;
         alone(&mut session);
         Ok((store, session))
     }
@@ -189,7 +188,7 @@ impl Sandbox {
         let Some(held) = self.held(SESSION)? else {
             return Ok(None);
         };
-        let session = patiently(|| find_to_read(store, Some(held.id.as_str())))?;
+        let session = find_to_read(store, Some(held.id.as_str()))?;
         self.hide(&session)?;
         let record = &session.record;
         let goes_on = record.traced
@@ -246,7 +245,7 @@ impl Sandbox {
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
         if before.id != held.id {
-            let mut session = patiently(|| find_to_change(&store, Some(held.id.as_str())))?;
+            let mut session = find_to_change(&store, Some(held.id.as_str()))?;
             if session.record.lower.contains(&before.id) {
                 put_below(&store, &mut session, &before.id, false)?;
             }
@@ -356,10 +355,10 @@ pub(super) fn put_below(
     id: &SessionId,
     stays: bool,
 ) -> anyhow::Result<()> {
-    let lower = patiently(|| match stays {
+    let lower = match stays {
         true => find_to_read(store, Some(id.as_str())),
         false => find_to_change(store, Some(id.as_str())),
-    })?;
+    }?;
     let needed = store
         .list()
         .cannot()?
@@ -377,22 +376,6 @@ pub(super) fn put_below(
         let _stays = store.discard(lower);
     }
     Ok(())
-}
-
-/// Tries again for a while when a session is in use: its lock goes a moment after the command, and scripts have the next line ready.
-fn patiently<T>(find: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let in_use = |error: &anyhow::Error| {
-        error
-            .chain()
-            .any(|cause| matches!(cause.downcast_ref(), Some(LockError::InUse { .. })))
-    };
-    for _ in 0..200 {
-        match find() {
-            Err(error) if in_use(&error) => thread::sleep(Duration::from_millis(10)),
-            other => return other,
-        }
-    }
-    find()
 }
 
 /// Whether there is anything but directories in a tree.

@@ -344,10 +344,12 @@ impl Supervisor {
         let mut seal = None;
         if let Some(seen) = &before
             && empties
-            && seen.stat.size > 0
-            && may_open(&spot(place, &path), flags).is_ok()
         {
-            seal = self.recorder.seal_content(&self.covers, &path, seen);
+            if seen.stat.size == 0 {
+                seal = self.recorder.seal_beginning(&path, seen, version);
+            } else if may_open(&spot(place, &path), flags).is_ok() {
+                seal = self.recorder.seal_content(&self.covers, &path, seen);
+            }
         }
         let plain = || {
             sys::openat(
