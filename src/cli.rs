@@ -384,7 +384,7 @@ pub(crate) enum ConflictChoice {
     Abort,
     /// Leave that path alone and apply the others
     Skip,
-    /// Apply it all the same; what was there is kept for undo
+    /// Go on all the same; what was there is kept: for undo, and by an undo in the session
     Overwrite,
 }
 

@@ -26,6 +26,23 @@ as_everyone! {
         assert_eq!(scene.sh("cat f new").run().text(), "theirs\ntheirs\n");
     }
 
+    fn an_undo_that_overwrites_keeps_what_was_there(scene: &Scene) {
+        scene.sh("echo v1 >f; echo v1 >gone; echo v1 >h; ln h h2").run().must_succeed();
+        scene.run_script("s", "echo mine >f; rm gone; echo mine >>h; mkdir d; echo mine >d/n").run().must_succeed();
+        scene.commit("s");
+        scene.sh("sleep 0.05; echo theirs >>f; echo theirs >gone; echo theirs >>h2; echo theirs >d/more").run().must_succeed();
+        let changed = scene.tree();
+        let refused = scene.effigy(&["undo", "s", "-y"]).run().must_exit(1);
+        refused.must_say(&["work/f", "work/gone", "work/h", "d/more", "--on-conflict overwrite"]);
+        scene.tree().must_equal(&changed, Times::OfAll, "after a refused undo", "before");
+        scene.effigy(&["undo", "s", "-y", "--on-conflict", "overwrite"]).run().must_succeed().must_say(&["overwritten"]);
+        assert_eq!(scene.sh("cat f gone h h2; ls").run().text(), "v1\nv1\nv1\nv1\nf\ngone\nh\nh2\n");
+        let kept = "grep -rl theirs \"$EFFIGY_STORE\" | wc -l";
+        assert_eq!(scene.sh(kept).run().text().trim(), "4");
+        scene.commit("s");
+        assert_eq!(scene.sh("cat f d/n d/more").run().text(), "mine\ntheirs\nmine\ntheirs\n");
+    }
+
     fn what_is_there_already_is_no_conflict(scene: &Scene) {
         scene.sh("echo v1 >f; : >gone").run().must_succeed();
         scene.run_script("s", "echo v2 >f; echo n >new; mkdir d; rm gone; : >other").run().must_succeed();

@@ -5,7 +5,7 @@
 //! missing, so that driving a plan that was interrupted anywhere to either end is the same as driving a fresh one.
 
 use crate::copy::{Copier, CopyError};
-use crate::ledger::{Ledger, PlanFile};
+use crate::ledger::{Ledger, PlanFile, Taking};
 use crate::node::Node;
 use crate::options::{Failure, Phase, Progress, Trouble};
 use crate::root::{Root, absent_is_none};
@@ -51,8 +51,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) ledger: Ledger,
     staged: Vec<u64>,
     restaged: Vec<u64>,
-    /// Steps that an undo leaves alone.
-    pub(crate) skip: Vec<bool>,
+    /// What an undo does about each step.
+    takings: Vec<Taking>,
     /// Inodes are told apart by their births too.
     births: bool,
     /// The plan was interrupted, so a file may be half written.
@@ -103,11 +103,7 @@ impl<'a> Engine<'a> {
                 None
             });
         }
-        let skip = ledger.inodes("skip", steps).map_err(failed(&ledger.dir))?;
-        let skip = skip.map_or_else(
-            || vec![false; steps],
-            |skip| skip.iter().map(|&s| s != 0).collect(),
-        );
+        let takings = ledger.takings(steps).map_err(failed(&ledger.dir))?;
         let births = targets
             .iter()
             .flatten()
@@ -128,7 +124,7 @@ impl<'a> Engine<'a> {
             ledger,
             staged,
             restaged,
-            skip,
+            takings,
             births,
             resumed: false,
             stop_after: Cell::new(trouble.stop_after),
@@ -137,6 +133,19 @@ impl<'a> Engine<'a> {
             now,
             links: HashMap::new(),
         })
+    }
+
+    fn is_skipped(&self, index: usize) -> bool {
+        self.takings.get(index) == Some(&Taking::Skip)
+    }
+
+    fn is_forced(&self, index: usize) -> bool {
+        self.takings.get(index) == Some(&Taking::Force)
+    }
+
+    /// Where what an undo has found in a step's place is kept.
+    fn kept(&self, index: usize) -> Loc {
+        Loc::Session(self.ledger.rel(&format!("kept/{index}")))
     }
 
     /// Tells inodes apart.
@@ -285,7 +294,7 @@ impl<'a> Engine<'a> {
         let plan = self.plan;
         self.forget_all();
         for (index, step) in plan.steps.iter().enumerate() {
-            if !self.skip[index] {
+            if !self.is_skipped(index) {
                 match step {
                     Step::Put(put) => self.put_forward(index, put)?,
                     Step::Meta(meta) => self.meta_forward(meta)?,
@@ -316,8 +325,8 @@ impl<'a> Engine<'a> {
         self.forget_all();
         for (index, step) in plan.steps.iter().enumerate().rev() {
             let Step::Meta(meta) = step else { break };
-            if !self.skip[index] {
-                match self.meta_back(meta) {
+            if !self.is_skipped(index) {
+                match self.meta_back(index, meta) {
                     // It is told of when all is taken back.
                     Err(Fail::Raced(_)) => {}
                     other => other?,
@@ -339,10 +348,13 @@ impl<'a> Engine<'a> {
         }
         let mut any = false;
         for (index, step) in plan.steps.iter().enumerate() {
-            if let Step::Put(put) = step
-                && !self.skip[index]
-            {
-                any |= self.restage(index, put)?;
+            match step {
+                Step::Put(put) if !self.is_skipped(index) => any |= self.restage(index, put)?,
+                Step::Rewrite(rewrite) if self.is_forced(index) => {
+                    self.keep(&rewrite.target, index)?;
+                    any = true;
+                }
+                _ => {}
             }
             self.report(Phase::Preparing, index + 1);
         }
@@ -364,10 +376,10 @@ impl<'a> Engine<'a> {
         self.forget_all();
         let mut left = Vec::new();
         for (done, (index, step)) in plan.steps.iter().enumerate().rev().enumerate() {
-            if !self.skip[index] {
+            if !self.is_skipped(index) {
                 let result = match step {
                     Step::Put(put) => self.put_back(index, put),
-                    Step::Meta(meta) => self.meta_back(meta),
+                    Step::Meta(meta) => self.meta_back(index, meta),
                     Step::Rewrite(rewrite) => self.rewrite_back(rewrite),
                     layer => self.layer_back(layer),
                 };
@@ -408,6 +420,9 @@ impl<'a> Engine<'a> {
             .any(|step| matches!(step, Step::Put(put) if put.copied))
         {
             self.sync(false)?;
+        }
+        if back {
+            self.keep_found()?;
         }
         for (index, step) in plan.steps.iter().enumerate() {
             if let Step::Put(put) = step {

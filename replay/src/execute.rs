@@ -1,7 +1,7 @@
 //! Driving a plan: apply, undo, and what is done when a step fails.
 
 use crate::engine::{ApplyError, Engine, Fail, Left};
-use crate::ledger::{Ledger, PlanFile, Stage};
+use crate::ledger::{Ledger, PlanFile, Stage, Taking};
 use crate::net::NetError;
 use crate::options::{Applied, Progress, Trouble};
 use effigy_journal::{Session, State};
@@ -90,7 +90,7 @@ pub(crate) fn undo(
     session: &mut Session,
     number: u32,
     plan: &PlanFile,
-    skip: &[bool],
+    takings: &[Taking],
     trouble: Trouble,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, ApplyError> {
@@ -99,13 +99,7 @@ pub(crate) fn undo(
     }
     let ledger = Ledger::new(session, number);
     let unchanged = |fail| ApplyError::new(fail, Left::Unchanged);
-    let skipped: Vec<u64> = skip.iter().map(|&skip| u64::from(skip)).collect();
-    let noted = if skip.contains(&true) {
-        ledger.note_inodes("skip", &skipped, true)
-    } else {
-        // Of an undo that was refused.
-        ledger.unmark("skip")
-    };
+    let noted = ledger.note_takings(takings);
     noted.map_err(|source| {
         unchanged(Fail::Io {
             action: "write the ledger in",

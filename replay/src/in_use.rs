@@ -5,6 +5,7 @@
 //! about processes of the same user (root: all), without touching the files, which could block.
 
 use crate::known::absolute;
+use crate::ledger::Taking;
 use crate::node::Node;
 use crate::plan::{Kind, Plan};
 use crate::step::Step;
@@ -92,7 +93,7 @@ impl Losing {
         let mut losing = Self::default();
         let back = |index: usize| match &plan.kind {
             Kind::Commit => Some(false),
-            Kind::Undo(skip) if skip.get(index) == Some(&true) => None,
+            Kind::Undo(takings) if takings.get(index) == Some(&Taking::Skip) => None,
             Kind::Undo(_) => Some(true),
         };
         for (index, step) in plan.file.steps.iter().enumerate() {

@@ -5,6 +5,8 @@
 //! staged     identities of the copies that were prepared; without it no name has been changed
 //! before/    what was replaced or removed
 //! done       every step is taken
+//! skip       what the undo does about each step, when it is not simply taken back
+//! kept/      what the undo has found in the place of what it took back and nothing else keeps
 //! undoing    an undo has begun
 //! restaged   identities of the copies an undo prepared; without it the undo has changed no name
 //! undone     everything was taken back (also: an interrupted apply was rolled back)
@@ -41,6 +43,19 @@ pub(crate) struct PlanFile {
     pub(crate) steps: Vec<Step>,
     /// Targets of steps that overwrite a conflict: after an undo the conflict is there again.
     pub(crate) overwritten: Vec<Loc>,
+}
+
+/// What an undo does about a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// It is taken back.
+    #[default]
+    Back,
+    /// It is left alone.
+    Skip,
+    /// It is taken back although somebody has changed the path since. What is there now goes where the new thing came from or,
+    /// where that was a copy, to `kept/`.
+    Force,
 }
 
 /// How far an apply is.
@@ -313,6 +328,35 @@ impl Ledger {
     pub(crate) fn note_inodes(&self, name: &str, inodes: &[u64], now: bool) -> io::Result<()> {
         let bytes: Vec<u8> = inodes.iter().flat_map(|ino| ino.to_le_bytes()).collect();
         self.write(name, &bytes, now)
+    }
+
+    /// Notes what an undo does about each step.
+    pub(crate) fn note_takings(&self, takings: &[Taking]) -> io::Result<()> {
+        if takings.iter().all(|taking| *taking == Taking::Back) {
+            // Of an undo that was refused.
+            return self.unmark("skip");
+        }
+        let mut builder = fs::DirBuilder::new();
+        builder
+            .mode(0o700)
+            .recursive(true)
+            .create(self.dir.join("kept"))?;
+        let numbers: Vec<u64> = takings.iter().map(|taking| *taking as u64).collect();
+        self.note_inodes("skip", &numbers, true)
+    }
+
+    /// What was noted.
+    pub(crate) fn takings(&self, steps: usize) -> io::Result<Vec<Taking>> {
+        let taking = |number: &u64| match number {
+            0 => Taking::Back,
+            2 => Taking::Force,
+            _ => Taking::Skip,
+        };
+        let noted = self.inodes("skip", steps)?;
+        Ok(noted.map_or_else(
+            || vec![Taking::Back; steps],
+            |numbers| numbers.iter().map(taking).collect(),
+        ))
     }
 
     /// The identities noted; `None` when they never were.

@@ -2,7 +2,7 @@
 
 use crate::conflict::Conflict;
 use crate::known::absolute;
-use crate::ledger::PlanFile;
+use crate::ledger::{PlanFile, Taking};
 use crate::net::NetError;
 use crate::options::Trouble;
 use crate::replay::Needed;
@@ -64,8 +64,8 @@ impl fmt::Display for Note {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Commit,
-    /// Takes back; the steps that are left alone.
-    Undo(Vec<bool>),
+    /// Takes back; what is done about each step.
+    Undo(Vec<Taking>),
 }
 
 /// What would be done.
@@ -119,7 +119,7 @@ impl Plan {
         steps.filter_map(|(index, step)| {
             let back = match &self.kind {
                 Kind::Commit => false,
-                Kind::Undo(skip) if skip.get(index) == Some(&true) => return None,
+                Kind::Undo(takings) if takings.get(index) == Some(&Taking::Skip) => return None,
                 Kind::Undo(_) => true,
             };
             let path = absolute(&self.file, step.target()?)?;

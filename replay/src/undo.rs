@@ -1,10 +1,10 @@
 //! Taking back the last apply of a session.
 
-use crate::conflict::{Conflict, Reason};
+use crate::conflict::{Advice, Conflict, Reason};
 use crate::engine::ApplyError;
 use crate::execute;
 use crate::known::{Known, absolute};
-use crate::ledger::{Ledger, PlanFile, Stage};
+use crate::ledger::{Ledger, PlanFile, Stage, Taking};
 use crate::net::NetError;
 use crate::node::Node;
 use crate::options::{Applied, OnConflict, Options, Progress};
@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 
 /// Plans the undo of the last apply that is in place and validates it. Nothing is changed.
 ///
-/// With [`OnConflict::Skip`] paths that were changed since are left as they are; [`OnConflict::Overwrite`] is no choice
-/// here, as there would be no place to keep what was changed, and counts as [`OnConflict::Abort`].
+/// With [`OnConflict::Skip`] paths that were changed since are left as they are. With [`OnConflict::Overwrite`] they are as
+/// before the apply; what is there now goes into the session: to where it was moved from, or to `kept/` in the directory of
+/// the apply.
 ///
 /// # Errors
 /// When nothing is applied, or a path was changed since ([`PlanError::Conflicts`]).
@@ -42,7 +43,7 @@ pub fn plan(session: &Session, options: &Options) -> Result<Plan, PlanError> {
         .ok_or_else(damaged)?;
     let known = Known::since(session, done, ledger.number)?;
     let mut check = Check::new(&file, &staged, known);
-    let mut skip = vec![false; file.steps.len()];
+    let mut takings = vec![Taking::Back; file.steps.len()];
     let mut notes = Vec::new();
     let mut conflicts = Vec::new();
     // Directories made for a part come last, as they can go only when all in them goes.
@@ -65,11 +66,17 @@ pub fn plan(session: &Session, options: &Options) -> Result<Plan, PlanError> {
             check.goes.extend(step.target().cloned());
             continue;
         }
-        if options.on_conflict == OnConflict::Skip {
-            skip[index] = true;
-            notes.extend(found.into_iter().map(Note::Skipped));
-        } else {
-            conflicts.extend(found);
+        match options.on_conflict {
+            OnConflict::Skip => {
+                takings[index] = Taking::Skip;
+                notes.extend(found.into_iter().map(Note::Skipped));
+            }
+            OnConflict::Overwrite if found.iter().all(|found| can_force(step, found)) => {
+                takings[index] = Taking::Force;
+                notes.extend(found.into_iter().map(Note::Overwritten));
+                check.goes.extend(step.target().cloned());
+            }
+            OnConflict::Abort | OnConflict::Overwrite => conflicts.extend(found),
         }
     }
     if !conflicts.is_empty() {
@@ -77,7 +84,7 @@ pub fn plan(session: &Session, options: &Options) -> Result<Plan, PlanError> {
     }
     let number = ledger.number;
     Ok(Plan {
-        kind: Kind::Undo(skip),
+        kind: Kind::Undo(takings),
         number,
         file,
         notes,
@@ -107,18 +114,30 @@ pub fn apply(
     session: &mut Session,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Applied, ApplyError> {
-    let skip = match &plan.kind {
-        Kind::Undo(skip) => skip.clone(),
-        Kind::Commit => vec![false; plan.file.steps.len()],
+    let takings = match &plan.kind {
+        Kind::Undo(takings) => takings.clone(),
+        Kind::Commit => vec![Taking::Back; plan.file.steps.len()],
     };
     execute::undo(
         session,
         plan.number,
         &plan.file,
-        &skip,
+        &takings,
         plan.trouble,
         progress,
     )
+}
+
+/// Whether a step can be taken back in spite of this conflict. The file whose attributes or content in place are to be as before
+/// must be that very file.
+fn can_force(step: &Step, conflict: &Conflict) -> bool {
+    let is = |node: &Node| conflict.found.is_some_and(|found| found.ino == node.ino);
+    conflict.advice() == Advice::Choose
+        && match step {
+            Step::Meta(meta) => is(&meta.node),
+            Step::Rewrite(rewrite) => is(&rewrite.old),
+            _ => true,
+        }
 }
 
 fn is_shallow(put: &Put) -> bool {

@@ -96,7 +96,7 @@ fn conflicted(conflicts: &[Conflict]) -> anyhow::Error {
     match (choose, repair) {
         (true, false) => failure.hint(
             "put these paths back as they were, or choose: --on-conflict skip leaves them as they are now, \
-             --on-conflict overwrite applies them all the same, and undo brings back what was there",
+             --on-conflict overwrite goes on all the same, and what was there is kept in the session",
         ),
         (false, _) => failure.hint("mend what is said of each path, or leave it out with --exclude"),
         (true, true) => failure.hint(

@@ -43,13 +43,13 @@ impl Engine<'_> {
         self.changed()
     }
 
-    pub(super) fn meta_back(&mut self, step: &SetMeta) -> Result<(), Fail> {
+    pub(super) fn meta_back(&mut self, index: usize, step: &SetMeta) -> Result<(), Fail> {
         let pinned = match self.meta_pinned(step) {
             // What this plan has put there is not there any more.
             Err(Fail::Raced(_)) if step.made_by.is_some() || self.relocates() => return Ok(()),
             other => other?,
         };
-        if !is_between(&step.before, &step.after, &pinned) {
+        if !(is_between(&step.before, &step.after, &pinned) || self.is_forced(index)) {
             return Err(Fail::Raced(self.path(&step.target)));
         }
         step.before

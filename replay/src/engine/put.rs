@@ -97,7 +97,9 @@ impl Engine<'_> {
         let new_id = self.new_id(index, put);
         let raced = || Fail::Raced(self.path(&put.target));
         // Others may be able to swap what was staged in a directory that they can write to.
-        let is_new = |node: Option<Node>| node.is_some_and(|node| self.id(&node) == new_id);
+        let is_new = |node: Option<Node>| {
+            node.is_some_and(|node| self.id(&node) == new_id || self.is_forced(index))
+        };
         let valid = |node: Option<Node>| match (&put.old, node) {
             (Some(old), Some(node)) => self.is_old(index, put, &node) && node.looks_like(old),
             _ => false,
@@ -133,6 +135,11 @@ impl Engine<'_> {
                 if found.is_some() || self.node(Some(hold), &put.hold)?.is_none() {
                     if !valid(found) {
                         return Err(raced());
+                    }
+                    if self.is_forced(index) && self.node(Some(hold), &put.hold)?.is_some() {
+                        // An undo that failed has put there what it had found.
+                        self.exchange(put, &spots.target, hold)?;
+                        return self.changed();
                     }
                     self.rename(&put.target, &spots.target, hold)?;
                     if !valid(self.node(Some(hold), &put.hold)?) {
@@ -179,7 +186,7 @@ impl Engine<'_> {
         if !is_new && put.old.is_none() && found.is_some_and(|node| self.is_to_go(&node)) {
             return Ok(());
         }
-        if !(is_back || is_new || is_removed) {
+        if !(is_back || is_new || is_removed || self.is_forced(index)) {
             if let (Some(archive), Some(hold)) = (&spots.archive, &spots.hold)
                 && is_old(self.node(Some(hold), &put.hold)?)
             {
@@ -198,12 +205,12 @@ impl Engine<'_> {
         if !is_back {
             let hold = spots.hold.as_ref().ok_or_else(raced)?;
             let held = self.node(Some(hold), &put.hold)?;
-            match (&put.old, &put.new) {
+            match (&put.old, found) {
                 (Some(_), Some(_)) if is_old(held) => self.exchange(put, &spots.target, hold)?,
+                (Some(_), None) if is_old(held) => self.rename(&put.target, hold, &spots.target)?,
                 (None, Some(_)) if held.is_none() => {
                     self.rename(&put.target, &spots.target, hold)?
                 }
-                (Some(_), None) if is_old(held) => self.rename(&put.target, hold, &spots.target)?,
                 _ => return Err(raced()),
             }
             self.changed()?;
@@ -236,13 +243,44 @@ impl Engine<'_> {
         Ok(true)
     }
 
+    /// Keeps a copy of what stands at a place.
+    pub(super) fn keep(&mut self, loc: &Loc, index: usize) -> Result<(), Fail> {
+        let kept = self.kept(index);
+        // Left by an undo that was interrupted while it copied.
+        self.remove(&kept)?;
+        self.copy(loc, &kept, false, true)?;
+        self.changed()
+    }
+
+    /// Keeps what was found in the place of copies, which are about to be removed.
+    pub(super) fn keep_found(&mut self) -> Result<(), Fail> {
+        let plan = self.plan;
+        let mut copied = false;
+        for (index, step) in plan.steps.iter().enumerate() {
+            let Step::Put(put) = step else { continue };
+            if !self.is_forced(index) || !is_removed_after(put, true) || !self.exists(&put.hold)? {
+                continue;
+            }
+            if put.copied {
+                self.keep(&put.hold, index)?;
+                copied = true;
+                continue;
+            }
+            let kept = self.kept(index);
+            let spot = |loc| {
+                let (root, rel) = self.place(loc)?;
+                root.spot(rel)
+                    .map_err(self.failed("open the parent of", loc))
+            };
+            self.rename(&put.hold, &spot(&put.hold)?, &spot(&kept)?)?;
+            self.changed()?;
+        }
+        if copied { self.sync(true) } else { Ok(()) }
+    }
+
     /// Removes the temporary name that the step has left.
     pub(super) fn finish_put(&mut self, put: &Put, back: bool) -> Result<(), Fail> {
-        let staged = put
-            .new
-            .as_ref()
-            .is_some_and(|new| new.source != Source::Move);
-        if (put.copied || (back && staged)) && self.exists(&put.hold)? {
+        if is_removed_after(put, back) && self.exists(&put.hold)? {
             self.remove(&put.hold)?;
             self.changed()?;
         }
@@ -366,6 +404,15 @@ impl Engine<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether what is left at the hold in the end is nobody's.
+fn is_removed_after(put: &Put, back: bool) -> bool {
+    let staged = put
+        .new
+        .as_ref()
+        .is_some_and(|new| new.source != Source::Move);
+    put.copied || (back && staged)
 }
 
 /// Moving a directory to another parent needs the right to write in it, as its `..` changes.

@@ -9,6 +9,7 @@ mod attack;
 mod conflict;
 mod crash;
 mod fault;
+mod force;
 mod law;
 mod random;
 mod show;
