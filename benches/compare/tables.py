@@ -135,7 +135,8 @@ def goals(work, call, commit, figures):
         if "all new" in name:
             pair("commit", "mv", 3)
         if "existing" in name:
-            pair("commit", "renames", 1.5)
+            # try-commit, which keeps nothing, takes 0.6 of what cp -a takes; this is 1.5 times as much.
+            pair("commit", "cp -a", 0.9)
         pair("commit --keep", "cp -a", 1.2)
         if "another" in name:
             pair("commit", "cp -a", 1.2)

@@ -22,7 +22,7 @@ pub struct Root {
     path: PathBuf,
     node: Node,
     /// Parents found last.
-    recent: Option<RefCell<Recent>>,
+    recent: Option<Rc<RefCell<Recent>>>,
 }
 
 /// Parents by path, the one looked up last in front.
@@ -66,13 +66,13 @@ impl Root {
         })
     }
 
-    /// A second handle of the same tree.
+    /// A second handle of the same tree. They remember together.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             fd: self.fd.try_clone()?,
             path: self.path.clone(),
             node: self.node,
-            recent: None,
+            recent: self.recent.clone(),
         })
     }
 
@@ -132,7 +132,7 @@ impl Root {
     /// The same tree, whose parents are not looked up anew each time: whoever looks one up works in that very directory,
     /// wherever somebody else may move it meanwhile. Whoever moves a directory must [`forget`](Self::forget).
     pub(crate) fn remembering(mut self) -> Self {
-        self.recent = Some(RefCell::default());
+        self.recent = Some(Rc::default());
         self
     }
 
