@@ -287,7 +287,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "N")]
     pub(crate) pid: Vec<u32>,
 
-    /// Only what a program of this name did, or a program that it started (repeatable)
+    /// Only what a program of this name, or called by it, did, or a program that it started (repeatable)
     #[arg(long, value_name = "COMMAND")]
     pub(crate) by: Vec<OsString>,
 

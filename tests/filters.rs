@@ -28,6 +28,8 @@ as_everyone! {
         recorded(scene);
         assert_eq!(summary(scene, &["--by", "cp"]), "A n\n");
         assert_eq!(summary(scene, &["--op", "unlink"]), "D c\n");
+        // Whatever program `sh` is.
+        assert_eq!(summary(scene, &["--by", "sh"]), summary(scene, &[]));
         assert_eq!(summary(scene, &["--by", "sed"]), "M b\n");
         // What was below the directory when it moved moved with it, although no event names it.
         let moved = summary(scene, &["--by", "mv"]);

@@ -162,8 +162,16 @@ impl EventSelection {
         self.met_pids.extend(asked);
         let mut named = by.is_empty();
         for (_, ancestor) in processes.ancestry(process).take_while(|_| !by.is_empty()) {
+            // `sh` may be a link to dash: the program is known by both names.
+            let called = ancestor
+                .argv
+                .first()
+                .map_or(&b""[..], |word| word.as_bytes());
+            let called = called.rsplit(|&byte| byte == b'/').next().unwrap_or(called);
             let name = ancestor.name(paths);
-            let at = by.iter().position(|by| by.as_bytes() == name);
+            let at = by
+                .iter()
+                .position(|by| [name, called].contains(&by.as_bytes()));
             named |= at.is_some();
             self.met_by.extend(at);
         }
