@@ -206,4 +206,50 @@ as_everyone! {
         scene.commit_only("s", "f");
         assert_eq!(scene.sh("cat f").run().text(), "first\nsecond\n");
     }
+
+    fn a_password_is_asked_for_without_showing_it(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let ask = "import getpass; open('f', 'w').write(getpass.getpass('word? ')); print('tak' + 'en')";
+        let done = talk_to_effigy(scene, &["run", "--", "python3", "-c", ask], &["e:word\\?", "s:hidden\n", "e:taken", "e:discard", "s:y\n"]).must_succeed();
+        assert!(!done.text().contains("hidden"), "{done}");
+        assert_eq!(scene.sh("cat f").run().text(), "hidden");
+        // Ended in the middle of it, the question shows what is typed again.
+        let done = talk_to_effigy(scene, &["run", "--", "sh", "-c", ": >g; stty -echo -icanon; kill -9 $$"], &["e:discard", "s:n\n"]);
+        assert!(done.text().contains("n\r\n"), "{done}");
+        done.must_exit(137);
+    }
+
+    fn programs_that_take_the_whole_screen_leave_it(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        scene.sh("seq 200 >f").run().must_succeed();
+        for (program, script, steps) in [
+            ("less", "less f; echo x >g", ["e:\n20", "s:G", "e:200", "s:q"].as_slice()),
+            ("vim", "vim -u NONE f; echo x >g", &["e:20", "s:dd:wq\r"]),
+            ("htop", "htop; echo x >g", &["e:PID", "s:q"]),
+            ("top", "top; echo x >g", &["e:PID", "s:q"]),
+        ] {
+            if !has(scene, program) {
+                continue;
+            }
+            let mut steps = steps.to_vec();
+            steps.extend(["e:discard", "s:x\n"]);
+            talk_to_effigy(scene, &["run", "--", "sh", "-c", script], &steps).must_succeed();
+        }
+        assert_eq!(scene.sh("head -n1 f; ls").run().text(), "1\nf\n");
+    }
+
+    fn a_terminal_multiplexer_inside(scene: &Scene) {
+        if !has(scene, "tmux") {
+            return;
+        }
+        let script = "cd \"$HOME\"; export SHELL=/bin/sh TMUX_TMPDIR=$HOME; tmux -L e -f /dev/null new-session -d -x 60 -y 10 'PS1=.; export PS1; exec sh'; tmux -L e send-keys 'echo in''side; sleep 3005' Enter; \
+            for i in $(seq 100); do tmux -L e capture-pane -p | grep -q '^inside' && break; sleep 0.05; done; tmux -L e send-keys C-c; tmux -L e send-keys 'echo st''ill >f' Enter; \
+            for i in $(seq 100); do test -s f && break; sleep 0.05; done; cat f; tmux -L e kill-server";
+        let done = scene.effigy(&["run", "-q", "-n", "-s", "s", "--", "sh", "-euc", script]).env("TERM", "xterm").run().must_succeed();
+        assert_eq!(done.text(), "still\n");
+    }
 }
