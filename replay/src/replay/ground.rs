@@ -1,14 +1,17 @@
 //! The tree that is replayed onto: where paths lie in it, what stands there, and what may be done there.
 
+use super::source::attributes;
 use crate::conflict::Reason;
 use crate::known::Known;
+use crate::meta::Meta;
 use crate::net::NetError;
 use crate::node::Node;
 use crate::options::Options;
-use crate::root::Root;
+use crate::root::{Pinned, Root};
 use crate::step::Loc;
 use crate::sys;
 use effigy_journal::{Session, Stat};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -40,6 +43,21 @@ pub(super) struct Ground {
     copy: bool,
     pub(super) known: Known,
     dirs: HashMap<Vec<u8>, Option<Dir>>,
+    thawed: RefCell<Vec<Thawed>>,
+}
+
+/// A directory of a layer that its owner, who we are, has locked: it is open while the plan is made.
+pub(super) struct Thawed {
+    pub(super) rel: Vec<u8>,
+    /// As it was.
+    pub(super) pinned: Pinned,
+}
+
+impl Drop for Thawed {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here; the mode is set again from the plan when it is applied.
+        let _ = sys::chmod(self.pinned.fd.as_fd(), self.pinned.node.mode);
+    }
 }
 
 impl Ground {
@@ -75,6 +93,7 @@ impl Ground {
             copy: options.copy || options.keep,
             known: Known::of(session)?,
             dirs: HashMap::new(),
+            thawed: RefCell::default(),
         })
     }
 
@@ -125,6 +144,57 @@ impl Ground {
             Loc::Session(rel) => Some((&self.store, rel)),
             Loc::Target(n, rel) => Some((self.targets.get(*n as usize)?.1.as_ref()?, rel)),
         }
+    }
+
+    /// What the session holds at a place below its directory, also where a directory of a layer is locked.
+    pub(super) fn find_in_session(&self, rel: &[u8]) -> Option<Node> {
+        let found = match self.store.find(rel) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
+                self.thaw(rel).and_then(|()| self.store.find(rel))
+            }
+            other => other,
+        };
+        let mut node = found.ok().flatten()?;
+        let thawed = self.thawed.borrow();
+        let locked = thawed
+            .iter()
+            .map(|thawed| thawed.pinned.node)
+            .find(|locked| (locked.dev, locked.ino) == (node.dev, node.ino));
+        node.mode = locked.map_or(node.mode, |locked| locked.mode);
+        Some(node)
+    }
+
+    /// Opens the locked directories above a place.
+    fn thaw(&self, rel: &[u8]) -> io::Result<()> {
+        let user = sys::euid();
+        let ends = rel.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        // The session's own directories are open to it: layers/<n>/upper.
+        for (end, _) in ends.skip(2) {
+            let dir = &rel[..end];
+            let pinned = self.store.pin(dir)?;
+            let locked = pinned.node.mode & 0o300 != 0o300;
+            if pinned.node.is_dir() && locked && pinned.node.uid == user && user != 0 {
+                sys::chmod(pinned.fd.as_fd(), pinned.node.mode | 0o700)?;
+                let rel = dir.to_vec();
+                self.thawed.borrow_mut().push(Thawed { rel, pinned });
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories of layers that are locked, the outer first, with their attributes.
+    pub(super) fn locked(&self) -> Vec<(Loc, Node, Meta)> {
+        let thawed = self.thawed.borrow();
+        let one = |thawed: &Thawed| {
+            let node = thawed.pinned.node;
+            let found = attributes(&self.store, &thawed.rel, &node);
+            (
+                Loc::Session(thawed.rel.clone()),
+                node,
+                Meta::of(&node, found),
+            )
+        };
+        thawed.iter().map(one).collect()
     }
 
     /// What stands at a path, or why that cannot be told.

@@ -123,6 +123,7 @@ impl<'a> Lower<'a> {
             )));
         }
         self.close();
+        self.open_layers();
         let offset = u32::try_from(self.first.len()).unwrap_or(u32::MAX);
         // What lies deeper comes first: a directory may lose the owner's right to enter it.
         self.metas.sort_by_key(|meta| {
@@ -505,6 +506,26 @@ impl<'a> Lower<'a> {
                 None => self.metas.push(meta),
             }
         }
+    }
+
+    /// Locked directories of layers are opened before anything else, and closed again at the end.
+    fn open_layers(&mut self) {
+        let mut opening = Vec::new();
+        for (target, node, before) in self.ground.locked() {
+            let mut open = before.clone();
+            open.mode |= 0o700;
+            let aid = |before: &Meta, after: &Meta| SetMeta {
+                target: target.clone(),
+                node,
+                before: before.clone(),
+                after: after.clone(),
+                made_by: None,
+                aid: true,
+            };
+            opening.push(Step::Meta(aid(&before, &open)));
+            self.metas.push(aid(&open, &before));
+        }
+        self.first.splice(0..0, opening);
     }
 
     fn next_archive(&mut self) -> Loc {

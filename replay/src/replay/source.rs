@@ -26,6 +26,9 @@ pub(super) struct Bytes {
 /// Where in the session something stands, and what it is; `None` when nothing does.
 type Found = Option<(Vec<u8>, Node)>;
 
+/// What the layers hold under a name.
+type Copy = (Slot, (Vec<u8>, Node));
+
 /// Everything a replay looks at.
 pub(super) struct View<'a> {
     pub(super) session: &'a Session,
@@ -67,19 +70,61 @@ impl<'a> View<'a> {
     }
 
     fn look_up(&self, ground: &Ground, obj: Obj) -> Found {
-        let names = &self.loaded.model.object(obj).names;
-        let found = names
-            .iter()
-            .filter_map(|slot| self.layer_at(ground, obj, *slot));
-        // In an ordinary user's view the names of a real file are files of their own once they are written to: as in
-        // a commit, what was written last counts.
-        found.reduce(|one, other| {
+        let mut found = self.copies(ground, obj);
+        if is_split(&found) {
+            // Content is where it was written last: not where a time was set, or nothing but attributes changed.
+            let state = self.state(obj);
+            let before = self.loaded.model.object(obj).before;
+            let set = state.and_then(|state| match state.modified {
+                Modified::Set(time) => Some(from(time)),
+                _ => None,
+            });
+            let time = before.map(|stat| from(stat.mtime));
+            let is_timed = |(_, (_, node)): &Copy| ![time, set].contains(&Some(node.mtime));
+            let is_sized = |(_, (_, node)): &Copy| before.is_some_and(|b| b.size != node.size);
+            // A time can be set through a descriptor, of which no event tells; another size is another content.
+            if found.iter().any(is_sized) {
+                found.retain(is_sized);
+            } else if found.iter().any(is_timed) {
+                found.retain(is_timed);
+            }
+            let last = state.and_then(|state| state.content);
+            if let Some(at) = last.and_then(|last| self.under(&found, last)) {
+                return Some(found.swap_remove(at).1);
+            }
+        }
+        let last = found.into_iter().map(|(_, copy)| copy);
+        last.reduce(|one, other| {
             if other.1.mtime > one.1.mtime {
                 other
             } else {
                 one
             }
         })
+    }
+
+    /// Which of these copies has the name that an effect speaks of.
+    fn under(&self, copies: &[Copy], at: At) -> Option<usize> {
+        let id = self.loaded.effects[at as usize].op.path()?;
+        let path = self.loaded.reader.paths().path(id);
+        let path = path.as_os_str().as_bytes();
+        copies
+            .iter()
+            .position(|(slot, _)| self.loaded.model.path_of(*slot).as_deref() == Some(path))
+    }
+
+    /// What the layers hold under each name of an object. In an ordinary user's view the names of a real file are files of their own
+    /// once they are changed.
+    fn copies(&self, ground: &Ground, obj: Obj) -> Vec<Copy> {
+        let names = &self.loaded.model.object(obj).names;
+        let copy = |slot: &Slot| Some((*slot, self.layer_at(ground, obj, *slot)?));
+        names.iter().filter_map(copy).collect()
+    }
+
+    /// Whether the attributes of an object are those of what the layers hold of it.
+    fn is_told_by_layer(&self, ground: &Ground, obj: Obj) -> bool {
+        let several = self.loaded.model.object(obj).names.len() > 1;
+        self.is_complete(obj) && !(several && is_split(&self.copies(ground, obj)))
     }
 
     fn layer_at(&self, ground: &Ground, obj: Obj, slot: Slot) -> Found {
@@ -91,7 +136,7 @@ impl<'a> View<'a> {
         let point = if point == b"/" { b"" } else { point };
         let rest = path.strip_prefix(point)?;
         let rel = [format!("layers/{}/upper", cover.layer).as_bytes(), rest].concat();
-        let node = ground.store.find(&rel).ok().flatten()?;
+        let node = ground.find_in_session(&rel)?;
         // A whiteout is a device without a number.
         let fits = match object.kind {
             Some(kind) => file_type(kind) == node.kind,
@@ -107,7 +152,7 @@ impl<'a> View<'a> {
 
     /// Whether the layers tell what the attributes of an object are to be.
     pub(super) fn is_exact(&self, ground: &Ground, obj: Obj) -> bool {
-        self.is_complete(obj) && self.layer(ground, obj).is_some()
+        self.is_told_by_layer(ground, obj) && self.layer(ground, obj).is_some()
     }
 
     fn is_complete(&self, obj: Obj) -> bool {
@@ -205,7 +250,7 @@ impl<'a> View<'a> {
 
     /// Attributes for something new.
     pub(super) fn meta(&self, ground: &Ground, obj: Obj) -> Meta {
-        if self.is_complete(obj)
+        if self.is_told_by_layer(ground, obj)
             && let Some((rel, node)) = self.layer(ground, obj)
         {
             return Meta::of(&node, attributes(&ground.store, &rel, &node));
@@ -240,7 +285,7 @@ impl<'a> View<'a> {
         let Some(state) = self.state(obj) else {
             return before.clone();
         };
-        if self.is_complete(obj)
+        if self.is_told_by_layer(ground, obj)
             && let Some((rel, layer)) = self.layer(ground, obj)
         {
             let mut meta = Meta::of(&layer, attributes(&ground.store, &rel, &layer));
@@ -297,11 +342,24 @@ impl<'a> View<'a> {
                 // Content that is still live has its time, unless a time was set that is not wanted.
                 let live = version.is_some() && self.loaded.model.object(obj).version == version;
                 let layer = self.layer(ground, obj);
-                let exact = layer.filter(|_| live && !self.timed.contains(&obj));
-                exact.map(|(_, node)| node.mtime)
+                let all = self.is_complete(obj) || !self.timed.contains(&obj);
+                let exact = layer.filter(|_| live && all);
+                // Whoever opened the file last may have set its time, under that name.
+                let copies = self.copies(ground, obj);
+                let last = self.under(&copies, at).filter(|_| is_split(&copies));
+                let last = last.map(|last| copies[last].1.1);
+                exact.map(|(_, node)| last.unwrap_or(node).mtime)
             }
         }
     }
+}
+
+/// Whether copies of one file are no more one file.
+fn is_split(copies: &[Copy]) -> bool {
+    let inode = |(_, (_, node)): &Copy| (node.dev, node.ino);
+    copies
+        .windows(2)
+        .any(|pair| inode(&pair[0]) != inode(&pair[1]))
 }
 
 fn change_xattrs(xattrs: &mut Xattrs, state: &State) {
