@@ -37,7 +37,7 @@ pub(crate) fn unplanned(error: PlanError) -> anyhow::Error {
                 eprintln!("effigy: device node: {}", escaped(path));
             }
             Failure::refused(format!("cannot apply: {} would be made; nothing was changed", count(paths.len(), "device node")))
-                .hint("effigy commit --devices agrees to it, --exclude leaves them out")
+                .hint("--devices agrees to it; --exclude leaves them out")
                 .into()
         }
         PlanError::NoMatch(patterns) => {
