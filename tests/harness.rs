@@ -293,6 +293,24 @@ impl Scene {
     /// changes nothing; and undone it leaves what was there. `leave_out` names paths of the area whose content differs from run to run anyway.
     #[track_caller]
     pub(crate) fn differential(&self, setup: &str, script: &str, times: Times, leave_out: &[&str]) {
+        self.differential_again("replay", setup, script, times, leave_out);
+    }
+
+    /// The same, committed twice instead of committed and replayed.
+    #[track_caller]
+    pub(crate) fn committed_twice(&self, setup: &str, script: &str) {
+        self.differential_again("commit", setup, script, Times::Ignored, &[]);
+    }
+
+    #[track_caller]
+    fn differential_again(
+        &self,
+        again: &str,
+        setup: &str,
+        script: &str,
+        times: Times,
+        leave_out: &[&str],
+    ) {
         let work = self.work().display().to_string();
         let clear = || {
             let clear = "cd .. && chmod -R u+rwx home work 2>/dev/null; rm -rf home work && mkdir home work";
@@ -328,10 +346,10 @@ impl Scene {
             "the tree after undo",
             "before the run",
         );
-        let replay = self.effigy(&["replay", "differential", "-y"]).run();
-        replay.must_succeed();
+        let done = self.effigy(&[again, "differential", "-y"]).run();
+        done.must_succeed();
         self.tree()
-            .must_equal(&committed, Times::OfFiles, "replayed", "committed");
+            .must_equal(&committed, Times::OfFiles, again, "committed");
         clear();
         if copied {
             assert!(

@@ -136,7 +136,9 @@ impl Recorder for Recording {
         }
         let listener = match receive_listener(from_command) {
             // It could not arm the recorder, and says itself why.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return wait_for_end(&mut pump);
+            }
             received => received?,
         };
         let directory =
@@ -184,6 +186,20 @@ const NAME: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
+
+/// Waits until the command has ended.
+fn wait_for_end(pump: &mut Pump<'_>) -> io::Result<()> {
+    loop {
+        let mut fds = pump.readable().map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(nix::Error::EINTR) => continue,
+            other => other?,
+        };
+        if pump.turn()? != Turn::GoOn {
+            return Ok(());
+        }
+    }
+}
 
 /// Waits until the command has armed its filter. False when it ended before.
 fn wait_for_listener(from_command: BorrowedFd<'_>, pump: &mut Pump<'_>) -> io::Result<bool> {
