@@ -9,7 +9,7 @@ use crate::ledger::{Ledger, PlanFile, Taking};
 use crate::node::Node;
 use crate::options::{Failure, Phase, Progress, Trouble};
 use crate::root::{Root, absent_is_none};
-use crate::step::{Loc, Made, Make, Step};
+use crate::step::{Loc, Made, Make, Source, Step};
 use crate::sys;
 use effigy_journal::{Session, Timestamp};
 use std::cell::Cell;
@@ -500,13 +500,30 @@ impl<'a> Engine<'a> {
         let loc = Loc::Session(self.ledger.rel(name));
         let marked = self.ledger.mark_soon(name, until);
         marked.map_err(self.failed("write the ledger in", &loc))?;
-        if let Err(fail) = to_disk(&self.session) {
+        let synced = match self.is_one_rename() {
+            true => Ok(()),
+            false => to_disk(&self.session),
+        };
+        if let Err(fail) = synced {
             // It is not known to be there: what was done is to be looked at again.
             let _ = self.ledger.unmark(name);
             return Err(fail);
         }
         self.ledger.wait_beyond(name, until);
         self.changed()
+    }
+
+    /// Whether the plan is a single rename out of the session, within one filesystem. Whatever is lost with the power, that is there or not, never in part,
+    /// and recovering tells which: so it is waited for no longer than mv waits.
+    fn is_one_rename(&self) -> bool {
+        let [Step::Put(put)] = self.plan.steps.as_slice() else {
+            return false;
+        };
+        let moved = put
+            .new
+            .as_ref()
+            .is_some_and(|new| new.source == Source::Move);
+        moved && put.old.is_none() && matches!(put.hold, Loc::Session(_))
     }
 
     /// Sets a mark with the present time.
