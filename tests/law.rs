@@ -3,7 +3,8 @@
 //! alone give.
 //!
 //! `EFFIGY_LAW_CASES` sets how many programs are tried, `EFFIGY_LAW_SEED` where to begin. A failure is printed as the shortest program
-//! found that still fails; saved to a file, `EFFIGY_LAW_REPLAY=FILE` tries it again.
+//! found that still fails; saved to a file, `EFFIGY_LAW_REPLAY=FILE` tries it again. `law/open/` has the programs at which the law is
+//! known not to hold yet, as both users or as the one named: whoever cures one deletes it there, and what `strategy.rs` leaves out for it.
 
 mod check;
 mod partial;
