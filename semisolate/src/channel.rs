@@ -116,6 +116,16 @@ impl ExecFailure {
     }
 }
 
+/// A pair of sockets that keep messages apart.
+pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )?)
+}
+
 /// One end of a socket pair.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
@@ -125,12 +135,7 @@ const LARGEST: usize = 4 << 20;
 
 impl Channel {
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
-        let (a, b) = socketpair(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        )?;
+        let (a, b) = sockets()?;
         for end in [&a, &b] {
             // Best effort: the default suffices for some thousand covers.
             let _default =

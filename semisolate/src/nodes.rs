@@ -14,12 +14,12 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recv,
-    recvmsg, send, sendmsg, socketpair,
+    ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
 };
 use nix::sys::stat::{Mode, SFlag, mknodat, umask};
 use serde::{Deserialize, Serialize};
 
+use crate::channel::sockets;
 use crate::sys;
 
 /// A node to be made. The directory travels beside it.
@@ -43,15 +43,10 @@ pub(crate) struct NodeService(OwnedFd);
 /// The longest order: a name and some numbers.
 const LONGEST: usize = 1024;
 
-/// Both ends; `Some` each, for those who have none otherwise.
-pub(crate) fn pair() -> io::Result<(Option<NodeMaker>, Option<NodeService>)> {
-    let (a, b) = socketpair(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )?;
-    Ok((Some(NodeMaker(a)), Some(NodeService(b))))
+/// Both ends.
+pub(crate) fn pair() -> io::Result<(NodeMaker, NodeService)> {
+    let (a, b) = sockets()?;
+    Ok((NodeMaker(a), NodeService(b)))
 }
 
 impl NodeMaker {

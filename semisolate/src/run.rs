@@ -119,10 +119,11 @@ impl<'r> Request<'r> {
         let program = self.argv.first().cloned().unwrap_or_default();
         let working_directory = self.working_directory.clone();
         let identity = self.identity;
-        let (maker, nodes) = match identity {
-            Identity::All => nodes::pair().doing(|| "make a socket pair".to_owned())?,
-            Identity::Own | Identity::Root => (None, None),
-        };
+        let (maker, nodes) = (identity == Identity::All)
+            .then(nodes::pair)
+            .transpose()
+            .doing(|| "make a socket pair".to_owned())?
+            .unzip();
         let supervisor = match sys::fork().doing(|| "fork the supervisor".to_owned())? {
             ForkResult::Parent { child } => child,
             ForkResult::Child => {

@@ -289,7 +289,11 @@ impl Pump<'_> {
         Ok(Turn::GoOn)
     }
 
-    fn run(mut self) -> io::Result<()> {
+    /// Attends to all until the command has ended, or the caller or init is gone.
+    ///
+    /// # Errors
+    /// As for [`turn`](Self::turn).
+    pub fn run(mut self) -> io::Result<()> {
         loop {
             ready(self.readable(), PollTimeout::NONE)?;
             if self.turn()? != Turn::GoOn {

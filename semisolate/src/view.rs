@@ -305,11 +305,7 @@ impl<'v> View<'v> {
             upper,
             work,
         };
-        let restrictions = Restrictions {
-            // A node that root makes inside must not lead to hardware. Elsewhere the kernel sees to it.
-            nodev: cover.restrictions.nodev || self.owner.privileged,
-            ..cover.restrictions
-        };
+        let restrictions = cover.restrictions;
         match (mounts::overlay(&overlay, to, restrictions), base) {
             // The earlier sessions lie within the real directory, which the kernel refuses for two lower layers of one overlay.
             // Seen through an overlay of its own the real directory is another filesystem, in which they do not lie.

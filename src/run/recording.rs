@@ -1,20 +1,16 @@
 //! The recorder of a run: what connects the semisolate's supervisor with the tracer.
 
-use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Instant;
 
 use effigy_journal::writer::{WriteError, Writer};
 use effigy_journal::{Budget, Session, Timestamp, Versions};
-use effigy_semisolate::{Identity, NodeMaker, Pump, Recorder, Turn, User, World};
-use effigy_tracer::{
-    Attend, Flow, Layer, MakeNode, Options, Prepared, Tracer, receive_listener, supervise,
-};
+use effigy_semisolate::{Identity, Pump, Recorder, Turn, User, World};
+use effigy_tracer::{Attend, Flow, Layer, Options, Prepared, Tracer, receive_listener, supervise};
 use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -137,7 +133,7 @@ impl Recorder for Recording {
         let listener = match receive_listener(from_command) {
             // It could not arm the recorder, and says itself why.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return wait_for_end(&mut pump);
+                return pump.run();
             }
             received => received?,
         };
@@ -173,7 +169,7 @@ impl Recorder for Recording {
             recorded: journal.recorded,
             options: self.prepared.options(),
             command_caps: self.without_capabilities.then_some(0),
-            make_node: nodes.map(|nodes| -> Rc<dyn MakeNode> { Rc::new(Nodes(nodes)) }),
+            nodes,
             own: std::mem::take(&mut self.hidden),
             attend: &mut Duties(&mut pump),
         });
@@ -186,20 +182,6 @@ const NAME: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
-
-/// Waits until the command has ended.
-fn wait_for_end(pump: &mut Pump<'_>) -> io::Result<()> {
-    loop {
-        let mut fds = pump.readable().map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut fds, PollTimeout::NONE) {
-            Err(nix::Error::EINTR) => continue,
-            other => other?,
-        };
-        if pump.turn()? != Turn::GoOn {
-            return Ok(());
-        }
-    }
-}
 
 /// Waits until the command has armed its filter. False when it ended before.
 fn wait_for_listener(from_command: BorrowedFd<'_>, pump: &mut Pump<'_>) -> io::Result<bool> {
@@ -216,23 +198,6 @@ fn wait_for_listener(from_command: BorrowedFd<'_>, pump: &mut Pump<'_>) -> io::R
         if pump.turn()? != Turn::GoOn {
             return Ok(false);
         }
-    }
-}
-
-/// Makes device nodes outside, where effigy is real root.
-#[derive(Debug)]
-struct Nodes(NodeMaker);
-
-impl MakeNode for Nodes {
-    fn make_node(
-        &self,
-        parent: BorrowedFd<'_>,
-        name: &CStr,
-        mode: u32,
-        device: u64,
-        umask: u32,
-    ) -> io::Result<()> {
-        self.0.make(parent, name, mode, device, umask)
     }
 }
 

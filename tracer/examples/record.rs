@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             start: Instant::now(),
             options,
             command_caps: None,
-            make_node: None,
+            nodes: None,
             own: Vec::new(),
             attend: &mut Closed(ended),
         };

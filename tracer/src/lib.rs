@@ -40,13 +40,12 @@ mod tasks;
 
 use effigy_journal::writer::WriteError;
 use effigy_journal::{Versions, Writer};
-use std::ffi::CStr;
+use effigy_semisolate::NodeMaker;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::Instant;
 
 /// What to trace.
@@ -183,23 +182,6 @@ impl Attend for UntilEnd {
     }
 }
 
-/// Makes device nodes in directories of the view, in whoever may.
-pub trait MakeNode: fmt::Debug {
-    /// Makes `name` in `parent`, with this umask; `mode` holds the type.
-    ///
-    /// # Errors
-    ///
-    /// What mknodat(2) answers there.
-    fn make_node(
-        &self,
-        parent: BorrowedFd<'_>,
-        name: &CStr,
-        mode: u32,
-        device: u64,
-        umask: u32,
-    ) -> io::Result<()>;
-}
-
 /// All the supervisor needs from whoever built the semisolate. Descriptors were opened before the view hid what they hold.
 pub struct World<'w> {
     /// The listener of the filter.
@@ -226,7 +208,7 @@ pub struct World<'w> {
     /// supervisor has.
     pub command_caps: Option<u64>,
     /// Makes device nodes where the supervisor's user namespace may not: in a session of real root.
-    pub make_node: Option<Rc<dyn MakeNode>>,
+    pub nodes: Option<NodeMaker>,
     /// Paths in the view where effigy itself put something (hidden paths): no effects.
     pub own: Vec<PathBuf>,
     /// The rest of the supervisor's duties.
@@ -312,7 +294,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
         recorded,
         options,
         command_caps,
-        make_node,
+        nodes,
         own,
         attend,
     } = world;
@@ -335,7 +317,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
         recorder.model = recall::recall(recorded).map_err(SuperviseError::Recorded)?;
     }
     let mut supervisor =
-        supervisor::Supervisor::new(listener, tasks, covers, recorder, make_node, options.reads)
+        supervisor::Supervisor::new(listener, tasks, covers, recorder, nodes, options.reads)
             .map_err(setup("wait for several things"))?;
     let stopped = supervisor.run(attend)?;
     supervisor.settle_all();

@@ -21,8 +21,9 @@ use crate::resolve::{self};
 use crate::sys::{self, Epoll, Errno, Ready};
 use crate::syscalls::{Abi, Call, Class, Decode, Lookup};
 use crate::tasks::{Held, Met, PROCESS, THREAD, Tasks};
-use crate::{Attend, Flow, MakeNode, SuperviseError};
+use crate::{Attend, Flow, SuperviseError};
 use effigy_journal::{By, ByteString, Exit, Note, Op, Outcome, Why};
+use effigy_semisolate::NodeMaker;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,7 +58,7 @@ pub(crate) struct Supervisor {
     tasks: Tasks,
     covers: Covers,
     recorder: Recorder,
-    make_node: Option<Rc<dyn MakeNode>>,
+    nodes: Option<Rc<NodeMaker>>,
     pending: Vec<Pending>,
     root: Rc<Held>,
     /// The supervisor's own umask at present.
@@ -91,7 +92,7 @@ impl Supervisor {
         tasks: Tasks,
         covers: Covers,
         recorder: Recorder,
-        make_node: Option<Rc<dyn MakeNode>>,
+        nodes: Option<NodeMaker>,
         reads: bool,
     ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
@@ -108,7 +109,7 @@ impl Supervisor {
             tasks,
             covers,
             recorder,
-            make_node,
+            nodes: nodes.map(Rc::new),
             pending: Vec::new(),
             root: Rc::new(root),
             umask,

@@ -1,12 +1,12 @@
 //! Calls that make, remove and change names.
 
 use super::{Asked, Handled, Supervisor};
-use crate::MakeNode;
 use crate::decode::Name;
 use crate::pending::{Effect, Evidence, Expected, Spot};
 use crate::resolve::Place;
 use crate::sys::{self, Errno, Seen};
 use effigy_journal::{By, ByteString, Kind, Op, Outcome, PathId, Why};
+use effigy_semisolate::NodeMaker;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -177,7 +177,7 @@ impl Supervisor {
                 let outside = self.node_maker(asked, mode, dev);
                 let make = |place: &Place| match &outside {
                     Some((nodes, umask)) => nodes
-                        .make_node(place.fd(), &place.last, mode, dev, *umask)
+                        .make(place.fd(), &place.last, mode, dev, *umask)
                         .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EPERM))),
                     None => sys::mknodat(place.fd(), &place.last, mode, dev),
                 };
@@ -203,13 +203,13 @@ impl Supervisor {
 
     /// What makes a device node, with the umask to do it under, where this process may not. Whoever asks needs the right itself:
     /// a task without all the rights of the semisolate is not here. 0:0 is what overlays take for a whiteout: the kernel refuses it.
-    fn node_maker(&self, asked: &Asked, mode: u32, dev: u64) -> Option<(Rc<dyn MakeNode>, u32)> {
+    fn node_maker(&self, asked: &Asked, mode: u32, dev: u64) -> Option<(Rc<NodeMaker>, u32)> {
         let is_device = matches!(mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFBLK);
         if !is_device || dev == 0 {
             return None;
         }
         let umask = self.tasks.process(asked.pid)?.umask;
-        Some((self.make_node.clone()?, umask))
+        Some((self.nodes.clone()?, umask))
     }
 
     pub(super) fn remove(&mut self, asked: &Asked, at: &Name, directory: bool) -> Handled {

@@ -121,7 +121,7 @@ impl Scratch {
                 start: Instant::now(),
                 options,
                 command_caps: None,
-                make_node: None,
+                nodes: None,
                 own: Vec::new(),
                 attend: &mut attend,
             })
