@@ -13,7 +13,7 @@
 //! An archive may come from anybody. Nothing in it names a place outside the new session's directory, no symbolic link in it
 //! is followed, and the session appears whole or not at all: it is unpacked under another name and renamed at the end.
 
-use crate::store::{CreateError, Store};
+use crate::session::{Record, State};
 use std::io;
 use std::path::PathBuf;
 
@@ -55,8 +55,11 @@ fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> (PathBuf, io::Error
     move |source| (path, source)
 }
 
-/// The errors of making a session's directory, as those of an import.
-fn create_error(store: &Store) -> impl FnOnce(io::Error) -> CreateError {
-    let path = store.dir().to_owned();
-    move |source| CreateError::Io { path, source }
+/// Makes a record say what travels: not what was applied of the session, and how much room it took.
+fn without_applies(record: &mut Record) {
+    record.state = match record.state {
+        State::Recording => State::Recording,
+        _ => State::Recorded,
+    };
+    (record.applies, record.asked, record.bytes) = (0, Vec::new(), None);
 }

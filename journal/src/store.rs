@@ -128,33 +128,20 @@ impl Store {
     /// # Errors
     /// When the name is taken or no name, or the system refuses.
     pub fn create(&self, name: Option<&str>) -> Result<Session, CreateError> {
-        let guard = self.guard().map_err(|source| CreateError::Io {
-            path: self.dir.join("lock"),
-            source,
-        })?;
+        let guard = self.guard().map_err(create_error(&self.dir.join("lock")))?;
         self.check_name(name)?;
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| CreateError::Io { path, source }
-        };
-        let mut builder = fs::DirBuilder::new();
-        builder.mode(0o700);
         let (id, dir) = loop {
-            let id = SessionId::random().map_err(io(&self.dir))?;
+            let id = SessionId::random().map_err(create_error(&self.dir))?;
             let dir = self.sessions().join(id.as_str());
-            match builder.create(&dir) {
+            match private_directories().create(&dir) {
                 Ok(()) => break (id, dir),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(io(&dir)(e)),
+                Err(e) => return Err(create_error(&dir)(e)),
             }
         };
         let mut session = Session::new(dir, Record::new(id, name.map(str::to_owned)));
-        session.lock_exclusive()?;
-        for below in ["layers", "versions", "apply"] {
-            let path = session.dir().join(below);
-            builder.create(&path).map_err(io(&path))?;
-        }
-        session.keep_room().map_err(io(session.dir()))?;
+        furnish(&mut session)?;
+        session.keep_room().map_err(create_error(session.dir()))?;
         session.save_soon()?;
         drop(guard);
         Ok(session)
@@ -189,20 +176,13 @@ impl Store {
     /// Makes a directory for a session that is to be unpacked, locked and not listed.
     pub(crate) fn draft(&self, name: &str) -> Result<Session, CreateError> {
         let dir = self.sessions().join(name);
-        let io = |source| CreateError::Io {
-            path: dir.clone(),
-            source,
-        };
-        let id = SessionId::random().map_err(io)?;
-        let _guard = self.guard().map_err(io)?;
-        let mut builder = fs::DirBuilder::new();
-        builder.mode(0o700);
-        builder.create(&dir).map_err(io)?;
-        let mut session = Session::new(dir.clone(), Record::new(id, None));
-        session.lock_exclusive()?;
-        for below in ["layers", "versions", "apply"] {
-            builder.create(dir.join(below)).map_err(io)?;
-        }
+        let id = SessionId::random().map_err(create_error(&dir))?;
+        let _guard = self.guard().map_err(create_error(&dir))?;
+        private_directories()
+            .create(&dir)
+            .map_err(create_error(&dir))?;
+        let mut session = Session::new(dir, Record::new(id, None));
+        furnish(&mut session)?;
         Ok(session)
     }
 
@@ -218,11 +198,7 @@ impl Store {
         draft: &mut Session,
         mut record: Record,
     ) -> Result<PathBuf, ImportError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| CreateError::Io { path, source }
-        };
-        let _guard = self.guard().map_err(io(&self.dir))?;
+        let _guard = self.guard().map_err(create_error(&self.dir))?;
         self.check_name(record.name.as_deref())?;
         for lower in &record.lower {
             if !self.sessions().join(lower.as_str()).exists() {
@@ -231,12 +207,12 @@ impl Store {
             }
         }
         while fs::symlink_metadata(self.sessions().join(record.id.as_str())).is_ok() {
-            record.id = SessionId::random().map_err(io(&self.dir))?;
+            record.id = SessionId::random().map_err(create_error(&self.dir))?;
         }
         let dir = self.sessions().join(record.id.as_str());
         draft.record = record;
         draft.save()?;
-        fs::rename(draft.dir(), &dir).map_err(io(&dir))?;
+        fs::rename(draft.dir(), &dir).map_err(create_error(&dir))?;
         Ok(dir)
     }
 
@@ -520,4 +496,28 @@ impl Store {
         sys::lock_waiting(file.as_fd())?;
         Ok(file)
     }
+}
+
+/// Makes an I/O error in making a session keep its path.
+pub(crate) fn create_error(path: &Path) -> impl FnOnce(io::Error) -> CreateError + use<> {
+    let path = path.to_owned();
+    move |source| CreateError::Io { path, source }
+}
+
+fn private_directories() -> fs::DirBuilder {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// Locks a session whose directory has just been made, and makes the directories in it.
+fn furnish(session: &mut Session) -> Result<(), CreateError> {
+    session.lock_exclusive()?;
+    for below in ["layers", "versions", "apply"] {
+        let path = session.dir().join(below);
+        private_directories()
+            .create(&path)
+            .map_err(create_error(&path))?;
+    }
+    Ok(())
 }

@@ -181,13 +181,7 @@ impl Recorder {
             None => return None,
         };
         let Ok(fd) = file else {
-            return Some(Seal {
-                id,
-                content: VersionContent::Lost {
-                    len: seen.stat.size,
-                },
-                stat: seen.stat,
-            });
+            return Some(lost(id, seen));
         };
         seal(
             id,
@@ -245,17 +239,7 @@ impl Recorder {
             let seal = self.seal_content(covers, path, seen);
             self.confirm_seal(seal, true);
         } else {
-            let content = VersionContent::Lost {
-                len: seen.stat.size,
-            };
-            self.confirm_seal(
-                Some(Seal {
-                    id: version,
-                    content,
-                    stat: seen.stat,
-                }),
-                true,
-            );
+            self.confirm_seal(Some(lost(version, seen)), true);
         }
     }
 }
@@ -275,16 +259,24 @@ fn open_for_reading(dir: BorrowedFd<'_>, name: &CStr) -> sys::Result<OwnedFd> {
 
 /// What was kept was perhaps kept before, by a call that failed: then there is nothing to say.
 fn seal(id: VersionId, sealed: Result<VersionContent, SealError>, seen: &Seen) -> Option<Seal> {
-    let content = match sealed {
-        Ok(content) => content,
-        Err(error) if error.source.kind() == std::io::ErrorKind::AlreadyExists => return None,
-        Err(_) => VersionContent::Lost {
+    match sealed {
+        Ok(content) => Some(Seal {
+            id,
+            content,
+            stat: seen.stat,
+        }),
+        Err(error) if error.source.kind() == std::io::ErrorKind::AlreadyExists => None,
+        Err(_) => Some(lost(id, seen)),
+    }
+}
+
+/// The content is not kept.
+fn lost(id: VersionId, seen: &Seen) -> Seal {
+    Seal {
+        id,
+        content: VersionContent::Lost {
             len: seen.stat.size,
         },
-    };
-    Some(Seal {
-        id,
-        content,
         stat: seen.stat,
-    })
+    }
 }

@@ -2,10 +2,10 @@
 
 use super::kept::{self, Device, Kept};
 use super::place::Place;
-use super::{FORMAT, Head, MAX_PAX, UNPACKING, pax, sparse, sys};
+use super::{FORMAT, Head, MAX_PAX, UNPACKING, pax, sparse, sys, without_applies};
 use crate::reader::{ReadError, Reader};
-use crate::session::{LockError, MAX_RECORD, Record, RecordError, Session, SessionId, State};
-use crate::store::{CreateError, Store};
+use crate::session::{LockError, MAX_RECORD, Record, RecordError, Session, SessionId};
+use crate::store::{CreateError, Store, create_error};
 use flate2::read::MultiGzDecoder;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -110,7 +110,7 @@ impl Store {
     /// When the archive is damaged, hostile or of a later format, the name is taken, or the system refuses.
     pub fn import(&self, archive: impl Read, name: Option<&str>) -> Result<Imported, ImportError> {
         let mut random = [0; 8];
-        crate::sys::random(&mut random).map_err(super::create_error(self))?;
+        crate::sys::random(&mut random).map_err(create_error(self.dir()))?;
         let temporary = format!("{UNPACKING}{:016x}", u64::from_ne_bytes(random));
         let mut draft = self.draft(&temporary)?;
         let made = unpack(archive, draft.dir())
@@ -240,6 +240,7 @@ struct Item {
 }
 
 /// Attributes of an entry.
+#[derive(Clone)]
 struct Meta {
     mode: u32,
     uid: u32,
@@ -435,24 +436,7 @@ impl Work {
         let (dir, leaf) = self.parent(name)?;
         mkdirat(dir, leaf.as_c_str(), Mode::S_IRWXU).map_err(|errno| made(name, errno))?;
         if with_meta {
-            let Meta {
-                mode,
-                uid,
-                gid,
-                mtime,
-                ref attributes,
-            } = item.meta;
-            let attributes = attributes.clone();
-            self.directories.push((
-                name.to_vec(),
-                Meta {
-                    mode,
-                    uid,
-                    gid,
-                    mtime,
-                    attributes,
-                },
-            ));
+            self.directories.push((name.to_vec(), item.meta.clone()));
         }
         Ok(())
     }
@@ -657,11 +641,7 @@ impl Work {
         let mut record = self
             .record
             .ok_or_else(|| damaged(b"session.json", "there is none"))?;
-        record.state = match record.state {
-            State::Recording => State::Recording,
-            _ => State::Recorded,
-        };
-        (record.applies, record.asked, record.bytes) = (0, Vec::new(), None);
+        without_applies(&mut record);
         record.imported = true;
         record.traced = match File::open(dir.join("journal")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,

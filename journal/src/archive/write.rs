@@ -1,9 +1,9 @@
 //! Writing a session into an archive.
 
 use super::kept::{self, Device, Kept};
-use super::{FORMAT, Head, pax, rewrite, sparse, sys};
+use super::{FORMAT, Head, pax, rewrite, sparse, sys, without_applies};
 use crate::redact::redact;
-use crate::session::{RecordError, Session, State};
+use crate::session::{RecordError, Session};
 use crate::writer::WriteError;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -86,11 +86,7 @@ pub fn export(session: &Session, redacted: bool, out: impl Write) -> Result<Expo
         session,
     )?;
     let mut record = session.record.clone();
-    record.state = match record.state {
-        State::Recording => State::Recording,
-        _ => State::Recorded,
-    };
-    (record.applies, record.asked, record.bytes) = (0, Vec::new(), None);
+    without_applies(&mut record);
     if redacted {
         writer.exported.redacted += redact(&mut record.argv);
     }
