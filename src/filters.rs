@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use effigy_journal::{ByteString, Session};
 use effigy_replay::attribution::{Partly, touched};
-use effigy_replay::net::Change;
 use effigy_replay::{
     EventFilter, EventSelection, NetEffect, PlanError, ReplayError, Selection, applied,
 };
@@ -29,13 +29,11 @@ pub(crate) struct Chosen {
 impl Chosen {
     /// Whether events that were not chosen are part of this effect.
     pub(crate) fn is_partly(&self, effect: &NetEffect) -> bool {
-        let find = |path| {
+        paths_of(effect).any(|path| {
             self.partly
                 .binary_search_by(|partly| partly.path.as_path().cmp(path))
                 .is_ok()
-        };
-        find(effect.path.as_path())
-            || matches!(&effect.change, Change::Renamed { from } if find(from.as_path()))
+        })
     }
 
     /// Says on stderr which effects are not of the chosen events alone.
@@ -64,18 +62,9 @@ pub(crate) fn chosen(session: &Session, filters: &FilterArgs) -> anyhow::Result<
     if !filter.is_all() {
         // Which paths are meant is said by the paths of the effects, not by those of the events.
         let mut events = EventSelection::new(Selection::all(), filter);
-        let paths = effects.iter().flat_map(|effect| {
-            let from = match &effect.change {
-                Change::Renamed { from } => Some(from.as_path()),
-                _ => None,
-            };
-            [Some(effect.path.as_path()), from].into_iter().flatten()
-        });
+        let paths = effects.iter().flat_map(paths_of);
         let found = touched(session, &mut events, paths).map_err(unread)?;
-        effects.retain(|effect| {
-            found.paths.contains(&effect.path)
-                || matches!(&effect.change, Change::Renamed { from } if found.paths.contains(from))
-        });
+        effects.retain(|effect| paths_of(effect).any(|path| found.paths.contains(path)));
         if effects.is_empty() {
             refuse_unmatched(
                 &[event_filter(filters).words().join(OsStr::new(" "))],
@@ -91,6 +80,13 @@ pub(crate) fn chosen(session: &Session, filters: &FilterArgs) -> anyhow::Result<
         partly,
         incomplete,
     })
+}
+
+/// The path of an effect, and the one it had before.
+fn paths_of(effect: &NetEffect) -> impl Iterator<Item = &Path> {
+    [Some(effect.path.as_path()), effect.former_path()]
+        .into_iter()
+        .flatten()
 }
 
 fn unread(error: ReplayError) -> anyhow::Error {

@@ -177,12 +177,11 @@ impl ByObject {
     /// The events that the net effect of a path is made of, in order.
     fn parts(&self, model: &Model, path: &Path) -> BTreeSet<At> {
         let mut parts = BTreeSet::new();
-        let last = self.walk(model, path, &mut parts, |slot| model.entry(slot).now);
+        let (slot, last) = self.walk(model, path, &mut parts, |slot| model.entry(slot).now);
         if let Some(obj) = last {
             let object = &self.0[obj as usize];
             parts.extend(object.set.iter().chain(&object.moved));
             // Of a file with several names, those that it has elsewhere are other paths' affair.
-            let slot = slot_at(model, path);
             let others = |to: Slot| object.moved.is_empty() && Some(to) != slot;
             let is_first = |at: At| model.object(obj).born == Born::Made(at);
             let bound = object.bound.iter();
@@ -192,7 +191,7 @@ impl ByObject {
                     .map(|(at, _)| *at),
             );
         }
-        let first = self.walk(model, path, &mut parts, |slot| model.entry(slot).initial);
+        let (_, first) = self.walk(model, path, &mut parts, |slot| model.entry(slot).initial);
         if let Some(obj) = first.filter(|obj| Some(*obj) != last) {
             let object = &self.0[obj as usize];
             // Wherever it went: to take its name away without that would lose it.
@@ -202,38 +201,28 @@ impl ByObject {
         parts
     }
 
-    /// Goes down the path through the objects that `occupant` names, as far as the journal speaks of them; gives the object
-    /// at its end.
+    /// Goes down the path through the objects that `occupant` names, as far as the journal speaks of them; gives the name at its
+    /// end and the object there.
     fn walk(
         &self,
         model: &Model,
         path: &Path,
         parts: &mut BTreeSet<At>,
         occupant: impl Fn(Slot) -> Option<Obj>,
-    ) -> Option<Obj> {
-        let mut obj = ROOT;
+    ) -> (Option<Slot>, Option<Obj>) {
+        let (mut slot, mut obj) = (None, Some(ROOT));
         for component in path.components() {
             let Component::Normal(name) = component else {
                 continue;
             };
+            let Some(dir) = obj else {
+                return (None, None);
+            };
             // What leads to the name; of the end itself the caller decides.
-            parts.extend(&self.0[obj as usize].moved);
-            obj = occupant(model.slot_of(obj, name.as_bytes())?)?;
+            parts.extend(&self.0[dir as usize].moved);
+            slot = model.slot_of(dir, name.as_bytes());
+            obj = slot.and_then(&occupant);
         }
-        Some(obj)
+        (slot, obj)
     }
-}
-
-/// The name that a path is when all has happened.
-fn slot_at(model: &Model, path: &Path) -> Option<Slot> {
-    let mut names = path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.as_bytes()),
-        _ => None,
-    });
-    let last = names.next_back()?;
-    let mut dir = ROOT;
-    for name in names {
-        dir = model.entry(model.slot_of(dir, name)?).now?;
-    }
-    model.slot_of(dir, last)
 }

@@ -513,8 +513,8 @@ impl<'a> Engine<'a> {
         self.changed()
     }
 
-    /// Whether the plan is a single rename out of the session, within one filesystem. Whatever is lost with the power, that is there or not, never in part,
-    /// and recovering tells which: so it is waited for no longer than mv waits.
+    /// Whether the plan is a single rename out of the session, within one filesystem. Whatever is lost with the power, that is
+    /// there or not, never in part, and recovering tells which: so it is waited for no longer than mv waits.
     fn is_one_rename(&self) -> bool {
         let [Step::Put(put)] = self.plan.steps.as_slice() else {
             return false;

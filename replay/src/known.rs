@@ -8,6 +8,7 @@ use crate::step::{Loc, Put, Source, Step};
 use effigy_journal::{Kind, Session, Stat, Timestamp};
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -95,8 +96,7 @@ impl Known {
             let Some(found) = found else { continue };
             if !self.is_foreign(&path, &found) {
                 if found.nlink > 1 && !found.is_dir() {
-                    let entry = self.inodes.entry((found.dev, found.ino)).or_insert(time);
-                    *entry = time.max(*entry);
+                    raise(&mut self.inodes, (found.dev, found.ino), time);
                 }
                 if let Some(parent) = path.parent() {
                     raise(&mut self.paths, parent, time);
@@ -119,8 +119,7 @@ impl Known {
                     .target()
                     .is_some_and(|loc| plan.overwritten.contains(loc));
             for node in nodes(step).into_iter().flatten().filter(|_| !conflicting) {
-                let entry = self.inodes.entry((node.dev, node.ino)).or_insert(time);
-                *entry = time.max(*entry);
+                raise(&mut self.inodes, (node.dev, node.ino), time);
             }
             let Some(path) = step.target().and_then(|loc| absolute(&plan, loc)) else {
                 continue;
@@ -269,8 +268,8 @@ fn before(moves: &[(PathBuf, PathBuf)], path: PathBuf) -> PathBuf {
         })
 }
 
-fn raise(map: &mut HashMap<PathBuf, Timestamp>, path: &Path, time: Timestamp) {
-    let entry = map.entry(path.to_owned()).or_insert(time);
+fn raise<K: Eq + Hash>(map: &mut HashMap<K, Timestamp>, key: impl Into<K>, time: Timestamp) {
+    let entry = map.entry(key.into()).or_insert(time);
     *entry = time.max(*entry);
 }
 

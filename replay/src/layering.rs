@@ -121,7 +121,6 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
         };
         walk.root()?;
     }
-    let session_dir = session.dir().to_owned();
     let record = &mut session.record;
     for own in &mut record.covers {
         // What it was given it was given by the older session.
@@ -132,11 +131,13 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
             .find(|cover| cover.mount_point == own.mount_point);
         own.root = given.map_or(own.root, |cover| cover.root);
         own.below.retain(|below| below.session != lower.record.id);
-        if own.hides && own.below.is_empty() {
+        if own.hides
+            && own.below.is_empty()
+            && let Some(upper) = uppers.get(&own.mount_point)
+        {
             // What hid the real directory is in this session now.
-            let upper = session_dir.join(format!("layers/{}/upper", own.layer));
-            let root = open(&upper)?;
-            sys::set_xattr(root.fd(), OPAQUE, b"y").map_err(failed("mark", &upper))?;
+            let root = open(upper)?;
+            sys::set_xattr(root.fd(), OPAQUE, b"y").map_err(failed("mark", upper))?;
             own.hides = false;
         }
     }
@@ -149,22 +150,12 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
     record.start = record.start.min(lower.record.start);
     record.released = record.released.min(lower.record.released);
     // What the older session has made of something that the newer one hid is not hidden any more.
-    let covers = record.covers.clone();
-    let shown = |path: &PathBuf| {
-        let cover = covers
-            .iter()
-            .filter(|cover| path.starts_with(&cover.mount_point))
-            .max_by_key(|cover| cover.mount_point.as_os_str().len());
-        cover.is_some_and(|cover| {
-            let rest = path.strip_prefix(&cover.mount_point).unwrap_or(path);
-            let upper = session_dir.join(format!("layers/{}/upper", cover.layer));
-            let found = std::fs::symlink_metadata(upper.join(rest));
-            found.is_ok_and(|found| !found.file_type().is_char_device())
-        })
-    };
-    record
-        .hidden
-        .retain(|path| !hidden.contains(path) || !shown(path));
+    let shown: Vec<&PathBuf> = hidden
+        .iter()
+        .filter(|path| is_shown(session, path))
+        .collect();
+    let record = &mut session.record;
+    record.hidden.retain(|path| !shown.contains(&path));
     for path in &lower.record.hidden {
         if !record.hidden.contains(path) {
             record.hidden.push(path.clone());
@@ -178,6 +169,15 @@ pub fn absorb(session: &mut Session, lower: &Session, by: By) -> Result<(), Laye
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a session's layer has something at a path that is no whiteout.
+fn is_shown(session: &Session, path: &Path) -> bool {
+    session.record.cover_of(path).is_some_and(|cover| {
+        let rest = path.strip_prefix(&cover.mount_point).unwrap_or(path);
+        let found = std::fs::symlink_metadata(session.upper(cover.layer).join(rest));
+        found.is_ok_and(|found| !found.file_type().is_char_device())
+    })
 }
 
 fn open(path: &Path) -> Result<Root, LayeringError> {
@@ -330,10 +330,7 @@ impl Walk {
             (By::Moving | By::Linking | By::Copying, _) => {
                 sys::mkdir(to, name, 0o700).map_err(self.failed("make"))?;
                 {
-                    let (source, target) = (
-                        thaw(from, name).map_err(self.failed("read"))?,
-                        thaw(to, name).map_err(self.failed("open"))?,
-                    );
+                    let (source, target) = self.thaw_both(from, to, name)?;
                     self.entries(&source, &target)?;
                 }
                 self.dress(from, to, name, node)
@@ -356,6 +353,18 @@ impl Walk {
             .map_err(|error| failed("copy", &self.from.display(&error.rel))(error.source))
     }
 
+    fn thaw_both(
+        &self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> Result<(Thawed, Thawed), LayeringError> {
+        Ok((
+            thaw(from, name).map_err(self.failed("read"))?,
+            thaw(to, name).map_err(self.failed("open"))?,
+        ))
+    }
+
     /// Both sides have a directory of this name.
     fn both(
         &mut self,
@@ -364,8 +373,7 @@ impl Walk {
         name: &CStr,
         node: &Node,
     ) -> Result<(), LayeringError> {
-        let source = thaw(from, name).map_err(self.failed("read"))?;
-        let target = thaw(to, name).map_err(self.failed("open"))?;
+        let (source, target) = self.thaw_both(from, to, name)?;
         if self.by == By::Linking {
             self.entries(&source, &target)?;
             drop(target);

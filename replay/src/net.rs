@@ -67,6 +67,17 @@ pub struct NetEffect {
     pub(crate) after_at: Option<Loc>,
 }
 
+impl NetEffect {
+    /// The path it had before; only of what was renamed.
+    #[must_use]
+    pub fn former_path(&self) -> Option<&Path> {
+        match &self.change {
+            Change::Renamed { from } => Some(from),
+            _ => None,
+        }
+    }
+}
+
 /// Why the net effects could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {

@@ -116,7 +116,7 @@ fn lines_of(effect: &NetEffect) -> Vec<Line> {
     let Some(after) = &effect.after else {
         return vec![line(&effect.path, "deleted")];
     };
-    let existed = effect.before.is_some() && !matches!(effect.change, Change::Renamed { .. });
+    let existed = effect.before.is_some() && effect.former_path().is_none();
     let what = match (after.kind, existed) {
         (FileType::Symlink, _) => "symlink",
         (FileType::Directory, false) => "created dir",
@@ -125,9 +125,7 @@ fn lines_of(effect: &NetEffect) -> Vec<Line> {
         (_, true) => "modified",
     };
     let mut lines = vec![line(&effect.path, what)];
-    if let Change::Renamed { from } = &effect.change {
-        lines.push(line(from, "deleted"));
-    }
+    lines.extend(effect.former_path().map(|from| line(from, "deleted")));
     lines
 }
 

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 /// What is asked of an event besides its paths.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
     /// Names of operations; none: all.
     pub ops: Vec<String>,
@@ -25,14 +25,7 @@ impl EventFilter {
     /// Whether nothing is asked.
     #[must_use]
     pub fn is_all(&self) -> bool {
-        let Self {
-            ops,
-            pids,
-            by,
-            from,
-            until,
-        } = self;
-        ops.is_empty() && pids.is_empty() && by.is_empty() && from.is_none() && until.is_none()
+        *self == Self::default()
     }
 
     /// What is asked, as it would be typed, one word each.
