@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// List the sessions
     Ls(LsArgs),
     /// List a session's net effects, one line a path
-    #[command(after_long_help = SUMMARY_CODES)]
+    #[command(after_long_help = format!("{SUMMARY_CODES}\n\n{NET_FILTERS}"))]
     Summary(SummaryArgs),
     /// Show a session's net effects as a unified diff
     #[command(after_long_help = NET_FILTERS)]
@@ -95,11 +95,7 @@ const SUMMARY_CODES: &str = "\
 Codes: A added, M content changed, m only metadata changed, D deleted, T type changed, R old -> new renamed.
 
 Control characters in names are shown escaped (\\n, \\x1b). With -z every line ends with a NUL byte and names are given \
-as they are.
-
-Filters for events (--op, --pid, --by, --from, --until) choose the net effects that a chosen event is part of. What other \
-events are part of too is shown as it is at the end, and a note says so; commit refuses it, and replay applies just the \
-chosen events.";
+as they are.";
 
 const EXPORT_FORMATS: &str = "\
 archive  the whole session in one file (gzip-compressed tar): record, journal, kept contents and layers. `effigy import` \

@@ -86,12 +86,8 @@ pub(crate) fn to_its_end(args: &RunArgs, store: &Store) -> anyhow::Result<Ran> {
         None => Stack::find(store, &args.options.on)?,
     };
     let passed = sockets::named(&args.options)?;
-    let mut wishes = wishes(args, &cwd, store.dir(), &stack, &passed)?;
-    wishes
-        .hide
-        .extend(resumed.iter().flat_map(stack::hidden).cloned());
-    wishes.hide.sort();
-    wishes.hide.dedup();
+    let hidden = stack.hidden().chain(resumed.iter().flat_map(stack::hidden));
+    let wishes = wishes(args, &cwd, store.dir(), hidden, &passed)?;
     let mounts = current_mounts().cannot()?;
     let mut plan = Plan::new(&mounts, !identity.is_privileged(), &wishes, &RealTree).cannot()?;
     match &resumed {
@@ -415,11 +411,11 @@ fn environment(
         .collect()
 }
 
-fn wishes(
+fn wishes<'p>(
     args: &RunArgs,
     cwd: &Path,
     store: &Path,
-    stack: &Stack,
+    hidden: impl Iterator<Item = &'p PathBuf>,
     passed: &[PathBuf],
 ) -> anyhow::Result<Wishes> {
     let resolve = |paths: &[PathBuf]| {
@@ -440,7 +436,7 @@ fn wishes(
     .filter_map(|path| PathBuf::from(path).canonicalize().ok())
     .collect();
     let mut hide = resolve(&args.options.hide)?;
-    hide.extend(stack.hidden().cloned());
+    hide.extend(hidden.cloned());
     hide.sort();
     hide.dedup();
     let confinement = Confinement::of(&args.options, cwd)?;

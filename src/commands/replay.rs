@@ -37,8 +37,6 @@ pub(crate) fn replay(args: &ReplayArgs, store: &Store) -> anyhow::Result<()> {
     }
     if !args.apply.quiet {
         warn_in_use(&plan);
-    }
-    if !args.apply.quiet {
         tell_notes(&plan);
     }
     if plan.is_empty() {

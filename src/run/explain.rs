@@ -1,9 +1,9 @@
 //! What the command was refused because of the semisolate, said once and plainly when it has ended.
 //!
-//! Some refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside; a file of another owner that
-//! cannot be copied up in a user namespace (EOVERFLOW, "value too large"); a hard link to a file that was there before (EXDEV); a
-//! program like sudo that gains nothing inside; a write outside what `--write` allows. The journal names them. Of the last two only what made a program fail is told: most
-//! programs copy what they cannot link.
+//! Some refusals would puzzle anybody: a Unix socket that exists outside but answers nothing inside; a write outside what `--write`
+//! allows; a file of another owner that cannot be copied up in a user namespace (EOVERFLOW, "value too large"); a hard link to a
+//! file that was there before (EXDEV); a program like sudo that gains nothing inside. The journal names them. Of the last two only
+//! what made a program fail is told: most programs copy what they cannot link.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -25,47 +25,42 @@ pub(super) fn explain(session: &Session, passed: &[PathBuf]) {
     let Some(refused) = Refused::read(session, passed) else {
         return;
     };
-    for path in refused.sockets.iter().take(NAMED) {
-        let path = escaped(path.as_os_str());
+    say(&refused.sockets, |path| {
+        let shown = escaped(path);
         eprintln!(
-            "effigy: the socket {path} was not reachable: sockets of other programs are not passed to the command by themselves"
+            "effigy: the socket {shown} was not reachable: sockets of other programs are not passed to the command by themselves"
         );
         eprintln!(
-            "  hint: run it with --pass-socket {path} to allow that; what is done through it is not recorded"
+            "  hint: run it with --pass-socket {shown} to allow that; what is done through it is not recorded"
         );
-    }
-    say_more(refused.sockets.len());
-    for path in refused.confined.iter().take(NAMED) {
+    });
+    say(&refused.confined, |path| {
         eprintln!(
             "effigy: {} could not be changed: the confinement that was asked for does not let it be",
-            escaped(path.as_os_str())
+            escaped(path)
         );
-    }
-    say_more(refused.confined.len());
-    for path in refused.foreign.iter().take(NAMED) {
+    });
+    say(&refused.foreign, |path| {
         let owner = fs::symlink_metadata(path)
             .map(|stat| format!(" (owner {}, group {})", stat.uid(), stat.gid()));
         eprintln!(
             "effigy: {} could not be changed: it belongs to another user or group{}",
-            escaped(path.as_os_str()),
+            escaped(path),
             owner.unwrap_or_default()
         );
-    }
-    say_more(refused.foreign.len());
-    for path in refused.unlinked.iter().take(NAMED) {
+    });
+    say(&refused.unlinked, |path| {
         eprintln!(
             "effigy: {} could not get a further name: an ordinary user's semisolate cannot make hard links to files that were there before",
-            escaped(path.as_os_str())
+            escaped(path)
         );
-    }
-    say_more(refused.unlinked.len());
-    for program in refused.powerless.iter().take(NAMED) {
+    });
+    say(&refused.powerless, |path| {
         eprintln!(
             "effigy: {} failed: inside it gains no rights beyond yours, since what it does with them could not be held back for you",
-            escaped(program.as_os_str())
+            escaped(path)
         );
-    }
-    say_more(refused.powerless.len());
+    });
     if !refused.powerless.is_empty() {
         eprintln!("  hint: run the whole command as root: sudo effigy run");
     }
@@ -82,9 +77,13 @@ fn has_rights_of_its_own(program: &Path) -> bool {
     fs::metadata(program).is_ok_and(|stat| stat.is_file() && stat.mode() & special != 0)
 }
 
-fn say_more(count: usize) {
-    if count > NAMED {
-        eprintln!("effigy: … and {} more", count - NAMED);
+/// Tells of some paths, and how many more there are.
+fn say(paths: &BTreeSet<PathBuf>, tell: impl Fn(&Path)) {
+    for path in paths.iter().take(NAMED) {
+        tell(path);
+    }
+    if paths.len() > NAMED {
+        eprintln!("effigy: … and {} more", paths.len() - NAMED);
     }
 }
 

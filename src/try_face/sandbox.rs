@@ -164,20 +164,22 @@ impl Sandbox {
 
     /// The session, kept from being changed.
     pub(super) fn read(&self) -> anyhow::Result<(Store, Session)> {
-        self.finish()?;
-        let held = self.of_session()?;
-        let store = store::open(&held.store)?;
-        let mut session = find_to_read(&store, Some(held.id.as_str()))?;
-        alone(&mut session);
-        Ok((store, session))
+        self.session(find_to_read)
     }
 
     /// The session, for this effigy alone.
     pub(super) fn change(&self) -> anyhow::Result<(Store, Session)> {
+        self.session(find_to_change)
+    }
+
+    fn session(
+        &self,
+        find: fn(&Store, Option<&str>) -> anyhow::Result<Session>,
+    ) -> anyhow::Result<(Store, Session)> {
         self.finish()?;
         let held = self.of_session()?;
         let store = store::open(&held.store)?;
-        let mut session = find_to_change(&store, Some(held.id.as_str()))?;
+        let mut session = find(&store, Some(held.id.as_str()))?;
         alone(&mut session);
         Ok((store, session))
     }
