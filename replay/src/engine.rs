@@ -20,6 +20,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+mod early;
 mod error;
 mod layers;
 mod make;
@@ -271,6 +272,7 @@ impl<'a> Engine<'a> {
                 self.meta_forward(meta)?;
             }
         }
+        let early = self.sync_early()?;
         for (index, step) in plan.steps.iter().enumerate() {
             match step {
                 Step::Put(put) => self.prepare_put(index, put)?,
@@ -286,6 +288,12 @@ impl<'a> Engine<'a> {
             &Loc::Session(self.ledger.rel("staged")),
         ))?;
         self.changed()?;
+        if let Some(early) = early {
+            let at = Loc::Session(Vec::new());
+            early
+                .end()
+                .map_err(self.failed("bring to disk what was copied from", &at))?;
+        }
         self.sync(true)
     }
 
@@ -458,12 +466,17 @@ impl<'a> Engine<'a> {
     /// Brings the filesystems of the session and, where copies were made or files written there, of the targets to disk.
     pub(crate) fn sync(&mut self, session: bool) -> Result<(), Fail> {
         self.report(Phase::Syncing, 0);
+        self.synced(session)?.into_iter().try_for_each(to_disk)
+    }
+
+    /// The trees that `sync` brings to disk, one for each filesystem.
+    fn synced(&self, session: bool) -> Result<Vec<&Root>, Fail> {
         let mut roots = self.written()?;
         if session {
             roots.retain(|root| root.node().dev != self.session.node().dev);
             roots.push(&self.session);
         }
-        roots.into_iter().try_for_each(to_disk)
+        Ok(roots)
     }
 
     /// The targets with copies or files that were written to, one for each filesystem.
