@@ -36,9 +36,9 @@ pub fn plan(
     stack::check_apply(session)?;
     let memory = Recollection::of(session);
     let collapse = selection.is_all() && !options.keep;
-    let mut scanned = scan::scan(session, collapse)?;
+    let mut scanned = scan::scan(session, &memory, collapse)?;
     if collapse && must_list(&scanned) {
-        scanned = scan::scan(session, false)?;
+        scanned = scan::scan(session, &memory, false)?;
     }
     let known = Known::of(session)?;
     let chosen = choose::choose(session, &scanned, selection, options, &known, &memory)?;
@@ -79,7 +79,7 @@ fn has_unseen_links(scanned: &scan::Scanned) -> bool {
     for item in &scanned.items {
         if let Some(upper) = item
             .upper
-            .filter(|upper| upper.is_file() && upper.nlink > 1)
+            .filter(|upper| !upper.is_dir() && upper.nlink > 1)
         {
             let entry = names
                 .entry((item.cover, upper.ino))
@@ -99,7 +99,7 @@ fn has_removed_links(scanned: &scan::Scanned) -> bool {
         item.what == scan::What::Deleted
             && item
                 .real
-                .is_some_and(|real| real.is_file() && real.nlink > 1)
+                .is_some_and(|real| !real.is_dir() && real.nlink > 1)
     })
 }
 

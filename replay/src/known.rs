@@ -78,14 +78,17 @@ impl Known {
         // What was moved before it is named by where it was, and is again.
         let mut moves: Vec<(PathBuf, PathBuf)> = Vec::new();
         for step in &plan.steps {
-            let Some(target) = step.target().and_then(|loc| absolute(plan, loc)) else {
+            let Some(target) = step.target() else {
                 continue;
             };
-            let path = before(&moves, target.clone());
+            let path = before(&moves, anywhere(plan, target));
             if let Step::Put(put) = step
-                && let Some(from) = absolute(plan, &put.hold).filter(|_| is_relocation(put))
+                && origin(&moves, plan, put).is_some()
             {
-                moves.push((from, target));
+                moves.push((anywhere(plan, &put.hold), anywhere(plan, target)));
+            }
+            if matches!(target, Loc::Session(_)) {
+                continue;
             }
             let found = match step {
                 Step::Put(put) => put.old,
@@ -121,26 +124,30 @@ impl Known {
             for node in nodes(step).into_iter().flatten().filter(|_| !conflicting) {
                 raise(&mut self.inodes, (node.dev, node.ino), time);
             }
-            let Some(path) = step.target().and_then(|loc| absolute(&plan, loc)) else {
+            let Some(target) = step.target() else {
+                continue;
+            };
+            // What was moved from elsewhere in the real tree may be there again.
+            if let Step::Put(put) = step
+                && let Some(from) = origin(&moves, &plan, put)
+            {
+                moves.push((anywhere(&plan, &put.hold), anywhere(&plan, target)));
+                from.parent()
+                    .into_iter()
+                    .for_each(|p| raise(&mut self.paths, p, time));
+                raise(&mut self.paths, from, time);
+            }
+            let Some(path) = absolute(&plan, target) else {
                 continue;
             };
             if let Some(parent) = path.parent() {
                 raise(&mut self.paths, parent, time);
             }
-            if let Step::Put(put) = step {
-                // What was moved from elsewhere in the real tree may be there again.
-                if let Some(from) = absolute(&plan, &put.hold).filter(|_| is_relocation(put)) {
-                    let origin = before(&moves, from.clone());
-                    moves.push((from, path.clone()));
-                    let from = origin;
-                    raise(&mut self.paths, &from, time);
-                    from.parent()
-                        .into_iter()
-                        .for_each(|p| raise(&mut self.paths, p, time));
-                }
-                if !undone && put.new.as_ref().is_some_and(|new| new.tree) {
-                    raise(&mut self.trees, &path, time);
-                }
+            if let Step::Put(put) = step
+                && !undone
+                && put.new.as_ref().is_some_and(|new| new.tree)
+            {
+                raise(&mut self.trees, &path, time);
             }
             if conflicting {
                 continue;
@@ -256,6 +263,13 @@ pub(crate) fn is_relocation(put: &Put) -> bool {
     moves && matches!(put.hold, Loc::Target(..))
 }
 
+/// Where in the real tree something stood before these moves that a step moves on; `None` when it moves nothing of the real tree.
+fn origin(moves: &[(PathBuf, PathBuf)], plan: &PlanFile, put: &Put) -> Option<PathBuf> {
+    let new = put.new.as_ref()?;
+    let from = before(moves, anywhere(plan, &put.hold));
+    (new.source == Source::Move && from.is_absolute()).then_some(from)
+}
+
 /// Where what is at a path after these moves was before them.
 fn before(moves: &[(PathBuf, PathBuf)], path: PathBuf) -> PathBuf {
     moves
@@ -286,4 +300,12 @@ pub(crate) fn absolute(plan: &PlanFile, loc: &Loc) -> Option<PathBuf> {
         }
         Loc::Session(_) => None,
     }
+}
+
+/// The path of a place; what waits in the session has one that no tree has.
+pub(crate) fn anywhere(plan: &PlanFile, loc: &Loc) -> PathBuf {
+    absolute(plan, loc).unwrap_or_else(|| {
+        let aside = [b"\0", loc.rel()].concat();
+        PathBuf::from(OsStr::from_bytes(&aside))
+    })
 }

@@ -3,6 +3,7 @@
 use crate::commit::path_of;
 use crate::conflict::Reason;
 use crate::node::Node;
+use crate::recollect::Recollection;
 use crate::scan::{self, Item, Scanned, What};
 use crate::selection::Selection;
 use crate::stack;
@@ -125,7 +126,7 @@ impl NetError {
 pub fn net_effects(session: &Session, selection: &Selection) -> Result<Vec<NetEffect>, NetError> {
     let mut lower = stack::outstanding(session)?;
     lower.reverse();
-    let scanned = scan::scan_over(session, &lower, false)?;
+    let scanned = scan::scan_over(session, &lower, &Recollection::of(session), false)?;
     let sources: HashSet<usize> = scanned
         .items
         .iter()

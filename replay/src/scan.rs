@@ -5,6 +5,7 @@ use crate::layer::{self, Attributes, Marks, Origin};
 use crate::ledger::Ledger;
 use crate::net::NetError;
 use crate::node::Node;
+use crate::recollect::Recollection;
 use crate::root::Root;
 use crate::sys;
 use effigy_journal::Session;
@@ -122,14 +123,19 @@ impl Scanned {
 }
 
 /// Compares all layers with the real tree. With `collapse` the inside of new directories is not listed.
-pub(crate) fn scan(session: &Session, collapse: bool) -> Result<Scanned, NetError> {
-    scan_over(session, &[], collapse)
+pub(crate) fn scan(
+    session: &Session,
+    memory: &Recollection<'_>,
+    collapse: bool,
+) -> Result<Scanned, NetError> {
+    scan_over(session, &[], memory, collapse)
 }
 
 /// Compares all layers with the real tree as these sessions, on which this one rests, have left it.
 pub(crate) fn scan_over(
     session: &Session,
     lower: &[Session],
+    memory: &Recollection<'_>,
     collapse: bool,
 ) -> Result<Scanned, NetError> {
     let mut items = Vec::new();
@@ -191,7 +197,7 @@ pub(crate) fn scan_over(
             .map_err(NetError::io(session.dir()))?
             .iter()
             .any(Ledger::has_restaged);
-    origins::resolve(&mut scanned, replaced);
+    origins::resolve(session, &mut scanned, memory, replaced);
     placed::pass_over(session, &mut scanned)?;
     Ok(scanned)
 }
@@ -488,7 +494,7 @@ impl<'a> Walk<'a> {
             .compare(upper_dir, real_dir, name, &upper, &real)
             .map_err(self.real_error(rel))?;
         let what = match what {
-            None if upper.nlink > 1 && upper.is_file() => What::Linked,
+            None if upper.nlink > 1 && !upper.is_dir() => What::Linked,
             None => return Ok(()),
             Some(what) => what,
         };

@@ -8,6 +8,7 @@ use crate::known::absolute;
 use crate::ledger::{Ledger, Stage};
 use crate::net::NetError;
 use crate::plan::PlanError;
+use crate::recollect::Recollection;
 use crate::scan;
 use crate::step::Step;
 use effigy_journal::{Asked, RecordError, Session, SessionId, State};
@@ -77,7 +78,7 @@ fn lacks(session: &Session, lower: &[Session]) -> Result<bool, NetError> {
             }
         }
     }
-    let scanned = scan::scan_over(session, lower, true)?;
+    let scanned = scan::scan_over(session, lower, &Recollection::of(session), true)?;
     Ok(scanned.items.iter().any(|item| {
         let path = path_of(session, item);
         is_effect(item) && !path.ancestors().any(|path| placed.contains(path))

@@ -11,8 +11,11 @@ use crate::recollect::Recollection;
 use crate::root::Root;
 use crate::scan::{Item, Scanned, What, file_handle};
 use crate::step::{Loc, SetMeta, Step};
+use crate::sys;
 use effigy_journal::Session;
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 mod attributes;
 mod names;
@@ -53,6 +56,7 @@ pub(super) fn build(
         masters: HashMap::new(),
         opened: HashSet::new(),
         rewritten: HashMap::new(),
+        removed_links: OnceCell::new(),
         names: HashMap::new(),
         first: Vec::new(),
         layer: Vec::new(),
@@ -88,6 +92,7 @@ pub(super) struct Builder<'a> {
     pub(super) opened: HashSet<Loc>,
     /// By real inode: the step that rewrites it.
     rewritten: HashMap<(u32, u64), usize>,
+    removed_links: OnceCell<HashMap<PathBuf, usize>>,
     /// What was done under each name of a file that has several.
     names: HashMap<names::Inode, Vec<names::Named>>,
     /// In this order: opening directories of layers; changes of layers; changes of names and contents; attributes.
@@ -110,6 +115,16 @@ impl<'a> Builder<'a> {
             return Err(PlanError::Conflicts(self.conflicts));
         }
         self.merge_names();
+        // What is open for other steps stays so until they are taken.
+        for step in &mut self.transparent {
+            if let Step::Transparent { at, mode } = step
+                && sys::euid() != 0
+                && *mode & 0o300 != 0o300
+                && self.opened.contains(&Loc::Session(at.clone()))
+            {
+                *mode |= 0o700;
+            }
+        }
         self.layer.append(&mut self.transparent);
         let offset = self.first.len() + self.layer.len();
         // What lies deeper comes first: a directory may lose the owner's right to enter it.
@@ -173,7 +188,7 @@ impl<'a> Builder<'a> {
             let (Some(upper), Some(real)) = (item.upper, item.real) else {
                 continue;
             };
-            if !(upper.is_file() && upper.nlink > 1 && real.is_file()) {
+            if upper.is_dir() || upper.nlink < 2 || upper.kind != real.kind {
                 continue;
             }
             let rank = match item.what {
@@ -197,22 +212,42 @@ impl<'a> Builder<'a> {
     fn master(&self, item: &Item) -> Option<&'a Item> {
         let upper = item
             .upper
-            .filter(|upper| upper.is_file() && upper.nlink > 1)?;
+            .filter(|upper| !upper.is_dir() && upper.nlink > 1)?;
         let master = self.item(*self.masters.get(&(item.cover, upper.ino))?);
         (!std::ptr::eq(master, item)).then_some(master)
     }
 
     /// The deleted item that a new file was, when other hard links of it remain.
     fn former(&self, item: &Item) -> Option<&'a Item> {
-        let former = self.memory.former_name(&path_of(self.session, item))?;
+        let removed = self.removed_links();
+        if removed.is_empty() {
+            return None;
+        }
         let upper = item.upper?;
-        let is_it =
-            |other: &&Item| other.what == What::Deleted && path_of(self.session, other) == former;
-        let other = self.scanned.items.iter().find(is_it)?;
+        let former = self.memory.former_names(&path_of(self.session, item));
+        let mut found = former.iter().filter_map(|path| removed.get(path));
+        let other = self.item(*found.next()?);
         other
             .real
-            .filter(|real| real.nlink > 1 && real.looks_like(&upper))
+            .filter(|real| real.looks_like(&upper))
             .map(|_| other)
+    }
+
+    /// Removed names of files that have others.
+    fn removed_links(&self) -> &HashMap<PathBuf, usize> {
+        self.removed_links.get_or_init(|| {
+            let removed = |item: &Item| {
+                let several = item
+                    .real
+                    .is_some_and(|real| !real.is_dir() && real.nlink > 1);
+                several && item.what == What::Deleted
+            };
+            let items = self.scanned.items.iter().enumerate();
+            items
+                .filter(|(_, item)| removed(item))
+                .map(|(index, item)| (path_of(self.session, item), index))
+                .collect()
+        })
     }
 
     /// Whether the real file is written in place because other names of it must follow.
@@ -301,7 +336,7 @@ impl<'a> Builder<'a> {
     fn is_replaced(&self, item: &Item) -> bool {
         let several = item
             .real
-            .is_some_and(|real| real.is_file() && real.nlink > 1);
+            .is_some_and(|real| !real.is_dir() && real.nlink > 1);
         several && !self.is_same_file(item)
     }
 

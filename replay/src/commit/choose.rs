@@ -4,7 +4,7 @@ use crate::conflict::{Advice, Conflict, Reason};
 use crate::known::Known;
 use crate::options::{OnConflict, Options};
 use crate::plan::{Note, PlanError};
-use crate::recollect::Recollection;
+use crate::recollect::{Identity, Recollection};
 use crate::scan::{Item, Scanned, What};
 use crate::selection::Selection;
 use effigy_journal::Session;
@@ -129,7 +129,13 @@ fn conflict(
     }
     let path = path_of(session, item);
     match (&item.what, &item.real) {
-        (What::Missing, _) => Some(Reason::GoneMeanwhile),
+        (What::Missing, _) => {
+            let taken = match memory.identity(&path) {
+                Some(Identity::Former(former)) => known.touched(&former).is_some(),
+                _ => false,
+            };
+            (!taken).then_some(Reason::GoneMeanwhile)
+        }
         // The command met something where now nothing is, and effigy has not taken it away.
         (What::Added, _) => {
             let is_file = item.upper.is_some_and(|upper| upper.is_file());

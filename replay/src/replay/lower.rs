@@ -38,9 +38,10 @@ pub(super) struct Lower<'a> {
     moves: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths that the moves have made free.
     vacated: HashSet<Vec<u8>>,
-    placing: HashMap<Obj, relocate::Placing>,
-    /// What is parked until a directory above its new name is in place.
-    waiting: Vec<Obj>,
+    /// What waits aside until its place is ready.
+    parked: HashMap<Obj, (relocate::Moving, Loc)>,
+    /// New directories that are in place before anything is moved into them.
+    placed: HashSet<Obj>,
     /// New directories into which something real is moved.
     shallow: HashSet<Obj>,
     /// Where a file can be linked from while copies are prepared.
@@ -79,8 +80,8 @@ impl<'a> Lower<'a> {
             homes: HashMap::new(),
             moves: Vec::new(),
             vacated: HashSet::new(),
-            placing: HashMap::new(),
-            waiting: Vec::new(),
+            parked: HashMap::new(),
+            placed: HashSet::new(),
             shallow: HashSet::new(),
             sources: HashMap::new(),
             opened: HashSet::new(),

@@ -101,6 +101,15 @@ pub(crate) struct Fact {
     pub(crate) room: Option<At>,
 }
 
+/// What has a path when all has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last<'p> {
+    Object(Slot, Obj),
+    /// The journal speaks of this directory, but not of this path in it.
+    Below(Obj, &'p [u8]),
+    Nothing,
+}
+
 /// All names and objects the journal speaks of.
 pub(crate) struct Model {
     pub(crate) objects: Vec<Object>,
@@ -182,6 +191,52 @@ impl Model {
         self.entries.get(&slot).copied().unwrap_or_default()
     }
 
+    /// What the session met at a path that it had before.
+    pub(crate) fn met_at(&self, path: &[u8]) -> Option<&Stat> {
+        let mut dir = ROOT;
+        let names = path.split(|byte| *byte == b'/');
+        let mut names = names.filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let name = *self.numbers.get(name)?;
+            let slot = Slot { dir, name };
+            if names.peek().is_none() {
+                return self.before.get(&slot);
+            }
+            dir = self.entry(slot).initial?;
+        }
+        None
+    }
+
+    /// What has a path when all has happened.
+    pub(crate) fn last<'p>(&self, path: &'p [u8]) -> Last<'p> {
+        let mut last = Last::Below(ROOT, b"");
+        let mut dir = ROOT;
+        let mut rest = path;
+        while let Some(begin) = rest.iter().position(|byte| *byte != b'/') {
+            rest = &rest[begin..];
+            let end = rest.iter().position(|byte| *byte == b'/');
+            let name = &rest[..end.unwrap_or(rest.len())];
+            let Some(slot) = self.slot_of(dir, name) else {
+                return Last::Below(dir, rest);
+            };
+            let Some(obj) = self.entry(slot).now else {
+                return Last::Nothing;
+            };
+            last = Last::Object(slot, obj);
+            dir = obj;
+            rest = &rest[name.len()..];
+        }
+        last
+    }
+
+    /// The path of a directory before the session, if it was there.
+    pub(crate) fn former_directory(&self, dir: Obj) -> Option<Vec<u8>> {
+        self.path_by(dir, |model, obj| match model.object(obj).born {
+            Born::Real(slot) => Some(slot),
+            _ => None,
+        })
+    }
+
     /// The object that holds a version at the end.
     pub(crate) fn holder(&self, version: VersionId) -> Option<Obj> {
         let obj = *self.holders.get(&version)?;
@@ -205,10 +260,7 @@ impl Model {
 
     /// The path that a name had before the session, when its directory was there.
     pub(crate) fn first_path(&self, slot: Slot) -> Option<Vec<u8>> {
-        let mut path = self.path_by(slot.dir, |model, obj| match model.object(obj).born {
-            Born::Real(slot) => Some(slot),
-            _ => None,
-        })?;
+        let mut path = self.former_directory(slot.dir)?;
         path.push(b'/');
         path.extend_from_slice(self.name(slot));
         Some(path)

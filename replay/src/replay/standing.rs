@@ -1,6 +1,6 @@
 //! Where earlier applies of the session have left what was there before it.
 
-use crate::known::absolute;
+use crate::known::anywhere;
 use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::step::{Loc, Source, Step};
@@ -36,7 +36,7 @@ impl Standing {
             }
             for step in &plan.steps {
                 let Step::Put(put) = step else { continue };
-                let target = key(&plan, &put.target);
+                let target = anywhere(&plan, &put.target);
                 let changed = put
                     .new
                     .as_ref()
@@ -54,7 +54,7 @@ impl Standing {
                 };
                 let layer = matches!(&put.hold, Loc::Session(rel) if rel.starts_with(b"layers/"));
                 if new.source == Source::Move && !layer {
-                    let from = key(&plan, &put.hold);
+                    let from = anywhere(&plan, &put.hold);
                     standing.moves.push((time, from, target));
                     continue;
                 }
@@ -131,12 +131,4 @@ fn is_of_real_tree(session: &Session, plan: &PlanFile) -> bool {
             .any(|cover| cover.mount_point.as_os_str().as_bytes() == target)
     };
     plan.targets.iter().all(is_cover)
-}
-
-/// The path of a place; what waits in the session has one that no tree has.
-fn key(plan: &PlanFile, loc: &Loc) -> PathBuf {
-    absolute(plan, loc).unwrap_or_else(|| {
-        let aside = [b"\0", loc.rel()].concat();
-        PathBuf::from(OsStr::from_bytes(&aside))
-    })
 }

@@ -1,18 +1,35 @@
 //! Which new file is a deleted one under another name, and which has lost its real counterpart.
 
 use super::{Item, Scanned, What};
+use crate::commit::path_of;
 use crate::layer::Origin;
 use crate::node::Node;
+use crate::recollect::{Identity, Recollection};
 use crate::sys;
+use effigy_journal::Session;
 use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 /// Sets `renamed_from`, and [`What::Missing`] where a copied-up file was neither renamed nor linked.
 ///
-/// With `replaced`, an undo has put copies of real files in their place, which no origin knows.
-pub(super) fn resolve(scanned: &mut Scanned, replaced: bool) {
+/// The journal tells, and where it does not (`--no-trace`), what overlayfs has noted. With `replaced`, an undo has put copies of real
+/// files in their place, which no origin knows.
+pub(super) fn resolve(
+    session: &Session,
+    scanned: &mut Scanned,
+    memory: &Recollection<'_>,
+    replaced: bool,
+) {
     relinked(scanned);
     if !scanned.items.iter().any(is_moved) {
         return;
+    }
+    let mut reals: HashMap<PathBuf, usize> = HashMap::new();
+    for (index, item) in scanned.items.iter().enumerate() {
+        if item.real.is_some_and(|real| real.is_file()) {
+            reals.insert(path_of(session, item), index);
+        }
     }
     let mut handles = HashMap::new();
     for (index, item) in scanned.items.iter().enumerate() {
@@ -36,6 +53,24 @@ pub(super) fn resolve(scanned: &mut Scanned, replaced: bool) {
         if !is_moved(item) || inode(item).is_some_and(|inode| linked.contains(&inode)) {
             continue;
         }
+        let path = path_of(session, item);
+        if let Some(identity) = memory.identity(&path) {
+            let Identity::Former(former) = identity else {
+                continue;
+            };
+            match reals.get(&former).copied() {
+                Some(source) => {
+                    let renamed =
+                        taken.insert(source) && scanned.items[source].what == What::Deleted;
+                    scanned.items[index].renamed_from = renamed.then_some(source);
+                }
+                None if item.parent.is_none() && !stands(session, scanned, &former) => {
+                    scanned.items[index].what = What::Missing;
+                }
+                None => {}
+            }
+            continue;
+        }
         let source = match &item.origin {
             Some(Origin::Handle(kind, bytes)) => {
                 handles.get(&(item.cover, (*kind, bytes.clone()))).copied()
@@ -53,6 +88,33 @@ pub(super) fn resolve(scanned: &mut Scanned, replaced: bool) {
         }
     }
     guess(scanned, &vague, &mut taken);
+}
+
+/// Whether something stands at a path below the layers.
+fn stands(session: &Session, scanned: &Scanned, path: &Path) -> bool {
+    let covers = session.record.covers.iter().enumerate();
+    let cover = covers
+        .filter(|(_, cover)| path.starts_with(&cover.mount_point))
+        .max_by_key(|(_, cover)| cover.mount_point.as_os_str().len());
+    let Some((index, cover)) = cover else {
+        return true;
+    };
+    let (Some(Some(beneath)), Ok(rel)) = (
+        scanned.beneath.get(index),
+        path.strip_prefix(&cover.mount_point),
+    ) else {
+        return true;
+    };
+    let (Some(parent), Some(name)) = (rel.parent(), rel.file_name()) else {
+        return true;
+    };
+    let found = beneath
+        .dir(parent.as_os_str().as_bytes(), false)
+        .and_then(|dir| Ok(dir.stat(&sys::cstring(name.as_bytes())?)?.is_some()));
+    match found {
+        Err(e) => e.raw_os_error() != Some(libc::ENOENT),
+        Ok(found) => found,
+    }
 }
 
 /// Without the right to decode file handles (every ordinary user) overlayfs notes only that something was copied up.
@@ -132,7 +194,7 @@ fn is_moved(item: &Item) -> bool {
 }
 
 fn inode(item: &Item) -> Option<(u32, u64)> {
-    let several = |upper: &Node| upper.is_file() && upper.nlink > 1;
+    let several = |upper: &Node| !upper.is_dir() && upper.nlink > 1;
     item.upper
         .filter(several)
         .map(|upper| (item.cover, upper.ino))

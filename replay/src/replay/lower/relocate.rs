@@ -1,59 +1,183 @@
 //! Moves of what was there before the session: the first steps of a plan.
+//!
+//! What can go where it belongs at once does: its new name is free, or is that of something that goes, in a directory that
+//! stays where it is. All else is first moved aside, the deepest first, so that nothing is in the way of anything else and no
+//! directory could come to lie in itself; then it is put where it belongs, from the top of the tree down.
 
 use super::*;
 
-/// How far the move of an object is planned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Placing {
-    Visiting,
-    /// It waits in the session for its place to become free.
-    Parked(Loc),
-    Done,
+/// Something of before the session that gets another name.
+pub(super) struct Moving {
+    obj: Obj,
+    slot: Slot,
+    fin: Vec<u8>,
+    /// Where it stands before all moves.
+    now: Vec<u8>,
+    node: Node,
+}
+
+/// Whether a new name can be taken at once.
+enum Way {
+    /// It can; what stands there is replaced.
+    Free(Option<Node>),
+    /// What stands there moves away itself.
+    After(Vec<u8>),
+    Aside,
+    /// It is in conflict.
+    Refused,
 }
 
 impl Lower<'_> {
     /// Plans all moves.
     pub(super) fn relocate_all(&mut self) -> Done {
-        for obj in self.moved() {
-            self.place(obj)?;
-        }
-        // What has waited for a directory above it.
-        for obj in std::mem::take(&mut self.waiting) {
-            let Some(slot) = self.home(obj) else { continue };
-            let Some(now) = self.now(obj) else { continue };
-            let (Some(fin), Ok(Some(node))) = (self.final_path(slot), self.ground.find(&now))
-            else {
-                continue;
-            };
-            self.place_parents(slot.dir)?;
-            if let Some(old) = self.make_free(slot, &fin)? {
-                self.put_moved(obj, slot, &now, node, old)?;
+        let moving = self.moving()?;
+        let mut rest = self.move_directly(moving)?;
+        rest.sort_by_key(|moving| std::cmp::Reverse(depth(&moving.now)));
+        for moving in rest {
+            if let Some(aside) = self.park(&moving)? {
+                self.parked.insert(moving.obj, (moving, aside));
             }
         }
-        Ok(())
+        let mut parked: Vec<Obj> = self.parked.keys().copied().collect();
+        parked.sort_unstable();
+        parked.into_iter().try_for_each(|obj| self.unpark(obj))
     }
 
-    /// Whether a directory above the new name is itself still on its way.
-    fn is_above_moving(&self, dir: Obj) -> bool {
-        let mut at = dir;
-        while let Some(slot) = self.home(at).filter(|_| at != ROOT) {
-            let moving = matches!(
-                self.placing.get(&at),
-                Some(Placing::Visiting | Placing::Parked(_))
-            );
-            if moving {
-                return true;
-            }
-            at = slot.dir;
-        }
-        false
-    }
-
-    fn moved(&self) -> Vec<Obj> {
+    /// What moves, and may.
+    fn moving(&mut self) -> Done<Vec<Moving>> {
         let homes = self.homes.keys().copied();
         let mut moved: Vec<Obj> = homes.filter(|obj| self.is_moved(*obj)).collect();
         moved.sort_unstable();
-        moved
+        let mut moving = Vec::with_capacity(moved.len());
+        for obj in moved {
+            let Some(slot) = self.home(obj) else { continue };
+            let Some(fin) = self.final_path(slot) else {
+                continue;
+            };
+            let Some(now) = self.now(obj) else {
+                // A commit has put a copy there and kept the original.
+                let there = self.ground.find(&fin).ok().flatten();
+                if !there.is_some_and(|node| self.ground.is_own(&fin, &node)) {
+                    self.refuse(&fin, Reason::GoneMeanwhile, None)?;
+                }
+                continue;
+            };
+            if now == fin && self.is_in_place(slot.dir) {
+                continue;
+            }
+            let node = match self.ground.find(&now) {
+                Ok(Some(node)) => node,
+                Ok(None) => {
+                    self.refuse(&now, Reason::GoneMeanwhile, None)?;
+                    continue;
+                }
+                Err(reason) => {
+                    self.refuse(&now, reason, None)?;
+                    continue;
+                }
+            };
+            if node.is_dir() {
+                let (from, to) = (self.ground.shown(&now), self.ground.shown(&fin));
+                if self.standing.has_merged([&from, &to]) {
+                    return Err(ReplayError::Committed { path: from });
+                }
+            }
+            let foreign = !node.is_dir() && self.is_foreign(obj, &now, &node);
+            if foreign && !self.refuse(&now, Reason::ChangedMeanwhile, Some(node))? {
+                continue;
+            }
+            if !self.may_work_in(&now, parent(&now), Some(&node))? {
+                continue;
+            }
+            moving.push(Moving {
+                obj,
+                slot,
+                fin,
+                now,
+                node,
+            });
+        }
+        Ok(moving)
+    }
+
+    /// Whether a directory, and those above it, stand where they are to be in the end.
+    fn is_in_place(&self, dir: Obj) -> bool {
+        let mut at = dir;
+        while at != ROOT {
+            let Some(slot) = self.home(at) else {
+                return false;
+            };
+            let Some(fin) = self.final_path(slot) else {
+                return false;
+            };
+            let there = match self.born(at) {
+                Born::Real(_) => self.now(at).as_deref() == Some(fin.as_slice()),
+                // An earlier replay has made it.
+                _ => {
+                    let found = self.ground.find(&fin).ok().flatten();
+                    found.is_some_and(|node| node.is_dir() && self.is_placed(&fin, &node))
+                }
+            };
+            if !there {
+                return false;
+            }
+            at = slot.dir;
+        }
+        true
+    }
+
+    /// Plans the moves of what can go where it belongs at once. Returns the others.
+    fn move_directly(&mut self, moving: Vec<Moving>) -> Done<Vec<Moving>> {
+        let mut aside = Vec::new();
+        let mut waiting: HashMap<Vec<u8>, Moving> = HashMap::new();
+        let mut ready = moving;
+        ready.reverse();
+        while let Some(moving) = ready.pop() {
+            match self.way(&moving)? {
+                Way::Free(old) => {
+                    let now = moving.now.clone();
+                    let hold = self.ground.loc(&self.position(&now));
+                    self.put_moved(moving, hold, old)?;
+                    ready.extend(waiting.remove(&now));
+                }
+                Way::After(occupied) => drop(waiting.insert(occupied, moving)),
+                Way::Aside => aside.push(moving),
+                Way::Refused => {}
+            }
+        }
+        aside.extend(waiting.into_values());
+        Ok(aside)
+    }
+
+    fn way(&mut self, moving: &Moving) -> Done<Way> {
+        let mut at = moving.slot.dir;
+        while at != ROOT {
+            let stays = matches!(self.born(at), Born::Real(_)) && !self.is_moved(at);
+            let Some(slot) = self.home(at).filter(|_| stays) else {
+                return Ok(Way::Aside);
+            };
+            at = slot.dir;
+        }
+        let Some(there) = self.now_of(moving.slot) else {
+            return Ok(Way::Aside);
+        };
+        if self.vacated.contains(&there) {
+            return Ok(Way::Free(None));
+        }
+        if let Some(other) = self.occupant_at(moving.slot, &there)
+            && self.is_moved(other)
+            && self.origin(other) == Some(moving.slot)
+        {
+            return Ok(Way::After(there));
+        }
+        // What lies in a directory that goes may have a place elsewhere.
+        if matches!(self.ground.find(&there), Ok(Some(node)) if node.is_dir()) {
+            return Ok(Way::Aside);
+        }
+        Ok(match self.make_free(moving.slot, &moving.fin)? {
+            Some(old) => Way::Free(old),
+            None => Way::Refused,
+        })
     }
 
     /// Where what stands at a path at present will stand after the moves planned so far.
@@ -71,85 +195,37 @@ impl Lower<'_> {
         self.homes.get(&obj)?.first().copied()
     }
 
-    fn place(&mut self, obj: Obj) -> Done {
-        match self.placing.get(&obj) {
-            Some(Placing::Done | Placing::Parked(_)) => return Ok(()),
-            Some(Placing::Visiting) => return self.park(obj),
-            None => {}
-        }
-        let Some(slot) = self.home(obj) else {
+    /// Puts what was moved aside where it belongs, after all that lies above it.
+    fn unpark(&mut self, obj: Obj) -> Done {
+        let Some((moving, aside)) = self.parked.remove(&obj) else {
             return Ok(());
         };
-        let Some(fin) = self.final_path(slot) else {
-            return Ok(());
-        };
-        self.placing.insert(obj, Placing::Done);
-        let Some(now) = self.now(obj) else {
-            // A commit has put a copy there and kept the original.
-            let there = self.ground.find(&fin).ok().flatten();
-            if !there.is_some_and(|node| self.ground.is_own(&fin, &node)) {
-                self.refuse(&fin, Reason::GoneMeanwhile, None)?;
-            }
-            return Ok(());
-        };
-        if now == fin {
-            return Ok(());
+        self.place_parents(moving.slot.dir)?;
+        if let Some(old) = self.make_free(moving.slot, &moving.fin)? {
+            self.put_moved(moving, Some(aside), old)?;
         }
-        let node = match self.ground.find(&now) {
-            Ok(Some(node)) => node,
-            Ok(None) => return self.refuse(&now, Reason::GoneMeanwhile, None).map(drop),
-            Err(reason) => return self.refuse(&now, reason, None).map(drop),
-        };
-        if node.is_dir() {
-            let (from, to) = (self.ground.shown(&now), self.ground.shown(&fin));
-            if self.standing.has_merged([&from, &to]) {
-                return Err(ReplayError::Committed { path: from });
-            }
-        }
-        let foreign = !node.is_dir() && self.is_foreign(obj, &now, &node);
-        if foreign && !self.refuse(&now, Reason::ChangedMeanwhile, Some(node))? {
-            return Ok(());
-        }
-        self.placing.insert(obj, Placing::Visiting);
-        self.place_parents(slot.dir)?;
-        if self.is_above_moving(slot.dir) {
-            if !matches!(self.placing.get(&obj), Some(Placing::Parked(_))) {
-                self.park(obj)?;
-            }
-            self.waiting.push(obj);
-            return Ok(());
-        }
-        match self.make_free(slot, &fin)? {
-            Some(old) => self.put_moved(obj, slot, &now, node, old),
-            None => {
-                self.placing.insert(obj, Placing::Done);
-                Ok(())
-            }
-        }
+        Ok(())
     }
 
-    /// Whatever lies above the new name has to be in place first.
     fn place_parents(&mut self, dir: Obj) -> Done {
         let Some(slot) = self.home(dir).filter(|_| dir != ROOT) else {
             return Ok(());
         };
         self.place_parents(slot.dir)?;
         match self.born(dir) {
-            Born::Real(_) if self.is_moved(dir) => self.place(dir),
-            Born::Real(_) => Ok(()),
+            Born::Real(_) => self.unpark(dir),
             Born::Made(_) | Born::Unseen => self.place_directory(dir, slot),
         }
     }
 
     /// A new directory into which something real is moved.
     fn place_directory(&mut self, dir: Obj, slot: Slot) -> Done {
-        if self.placing.contains_key(&dir) {
+        if !self.placed.insert(dir) {
             return Ok(());
         }
         let Some(fin) = self.final_path(slot) else {
             return Ok(());
         };
-        self.placing.insert(dir, Placing::Done);
         let now = self.now_of(slot);
         let free = now.as_ref().is_none_or(|now| self.vacated.contains(now));
         if let Some(now) = now.as_deref().filter(|_| !free) {
@@ -206,6 +282,12 @@ impl Lower<'_> {
         Some(join(&dir, name))
     }
 
+    /// What of before the session stands under a name at present.
+    fn occupant_at(&self, slot: Slot, now: &[u8]) -> Option<Obj> {
+        let initial = self.view.loaded.model.entry(slot).initial;
+        initial.filter(|_| self.was_at(slot).as_deref() == Some(now))
+    }
+
     /// Sees to it that a name is free, or is that of something that may be replaced: then that is the answer.
     /// `None`: it is not.
     fn make_free(&mut self, slot: Slot, fin: &[u8]) -> Done<Option<Option<Node>>> {
@@ -221,76 +303,59 @@ impl Lower<'_> {
                 return Ok(None);
             }
         };
-        let initial = self.view.loaded.model.entry(slot).initial;
-        let initial = initial.filter(|_| self.was_at(slot).as_deref() == Some(&now));
-        match initial {
-            Some(other) if self.is_moved(other) && self.origin(other) == Some(slot) => {
-                self.place(other)?;
-                Ok(self.vacated.contains(&now).then_some(None))
-            }
-            Some(other) => {
-                self.move_out(&now)?;
-                let may = self.may_go(other, fin, &now, &real)?;
-                Ok(may.then_some(Some(real)))
-            }
+        let goes = match self.occupant_at(slot, &now) {
+            // It was to move away, and may not.
+            Some(other) if self.is_moved(other) && self.origin(other) == Some(slot) => false,
+            Some(other) => self.may_go(other, fin, &now, &real)?,
             None => {
-                let goes = self.is_placed(&now, &real)
-                    || self.refuse(fin, Reason::AppearedMeanwhile, Some(real))?;
-                Ok(goes.then_some(Some(real)))
+                self.is_placed(&now, &real)
+                    || self.refuse(fin, Reason::AppearedMeanwhile, Some(real))?
             }
-        }
+        };
+        Ok(goes.then_some(Some(real)))
     }
 
-    /// What lies below a directory that goes, and has a place elsewhere, is moved out.
-    fn move_out(&mut self, dir: &[u8]) -> Done {
-        for obj in self.moved() {
-            let now = self.now(obj);
-            if now.is_some_and(|now| is_below(&now, dir) && now != dir) {
-                self.place(obj)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Its place is not free before it has gone itself: it waits in the session.
-    fn park(&mut self, obj: Obj) -> Done {
-        let Some(now) = self.now(obj) else {
-            return Ok(());
+    /// It waits in the session, or beside where it stands, until its place is ready.
+    fn park(&mut self, moving: &Moving) -> Done<Option<Loc>> {
+        let position = self.position(&moving.now);
+        let Some(hold) = self.ground.loc(&position) else {
+            return Ok(None);
         };
-        let Ok(Some(node)) = self.ground.find(&now) else {
-            return Ok(());
-        };
-        let Some(hold) = self.ground.loc(&self.position(&now)) else {
-            return Ok(());
-        };
-        if !self.may_work_in(&now, parent(&now), Some(&node))? {
-            return Ok(());
-        }
-        let near = self.ground.nearest(&now)?;
+        let near = self.ground.nearest(&moving.now)?;
         let target = self.next_archive();
         let aside = match near {
             Some((_, dir)) if dir.movable => [b"\0", target.rel()].concat(),
-            _ => self.temporary_path(&now)?,
+            _ => self.temporary_path(&self.still_place(moving))?,
         };
         let Some(target) = self.ground.loc(&aside) else {
-            return Ok(());
+            return Ok(None);
         };
-        self.placing.insert(obj, Placing::Parked(target.clone()));
-        self.moves.push((self.position(&now), aside));
-        self.vacated.insert(now);
-        self.push_move(
-            Put {
-                target,
-                old: None,
-                new: None,
-                hold: hold.clone(),
-                archive: None,
-                copied: false,
-            },
-            hold,
-            node,
-        );
-        Ok(())
+        self.moves.push((position, aside));
+        self.vacated.insert(moving.now.clone());
+        let put = Put {
+            target: target.clone(),
+            old: None,
+            new: None,
+            hold: hold.clone(),
+            archive: None,
+            copied: false,
+        };
+        self.push_move(put, hold, moving.node);
+        Ok(Some(target))
+    }
+
+    /// A path beside or above where something stands whose directory stays.
+    fn still_place(&self, moving: &Moving) -> Vec<u8> {
+        let mut place = moving.now.clone();
+        let mut at = self.origin(moving.obj).map_or(ROOT, |slot| slot.dir);
+        while at != ROOT {
+            let Some(slot) = self.origin(at) else { break };
+            if !self.homes.contains_key(&at) || self.is_moved(at) {
+                place = self.now(at).unwrap_or_default();
+            }
+            at = slot.dir;
+        }
+        place
     }
 
     fn push_move(&mut self, put: Put, hold: Loc, node: Node) {
@@ -306,26 +371,10 @@ impl Lower<'_> {
         }));
     }
 
-    fn put_moved(
-        &mut self,
-        obj: Obj,
-        slot: Slot,
-        now: &[u8],
-        node: Node,
-        old: Option<Node>,
-    ) -> Done {
-        let there = self.now_of(slot);
-        let parked = match self.placing.insert(obj, Placing::Done) {
-            Some(Placing::Parked(loc)) => Some(loc),
-            _ => None,
-        };
-        let Some(fin) = self.final_path(slot) else {
-            return Ok(());
-        };
-        if parked.is_none() && !self.may_work_in(&fin, parent(now), Some(&node))? {
-            return Ok(());
-        }
-        let Some(mut put) = self.place_for(&fin, there.as_deref(), old)? else {
+    /// Moves it from where it stands after the moves planned so far, or waits.
+    fn put_moved(&mut self, moving: Moving, hold: Option<Loc>, old: Option<Node>) -> Done {
+        let there = self.now_of(moving.slot);
+        let Some(mut put) = self.place_for(&moving.fin, there.as_deref(), old)? else {
             return Ok(());
         };
         if put.copied && old.is_some() {
@@ -334,13 +383,15 @@ impl Lower<'_> {
             put.old = None;
             put.archive = None;
         }
-        let position = self.position(now);
-        let Some(hold) = parked.or_else(|| self.ground.loc(&position)) else {
-            return Ok(());
-        };
-        self.push_move(put, hold, node);
-        self.vacated.insert(now.to_vec());
-        self.moves.push((position, fin));
+        let Some(hold) = hold else { return Ok(()) };
+        self.push_move(put, hold, moving.node);
+        let position = self.position(&moving.now);
+        self.vacated.insert(moving.now);
+        self.moves.push((position, moving.fin));
         Ok(())
     }
+}
+
+fn depth(path: &[u8]) -> usize {
+    path.iter().filter(|byte| **byte == b'/').count()
 }
