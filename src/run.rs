@@ -190,8 +190,9 @@ fn execute(
     }
     session.record.state = State::Recording;
     session.save_soon().cannot()?;
-    let running = ready.go().cannot()?;
-    let outcome = match attend(running, &signals) {
+    // Reaped when all is written down: taking the mounts apart takes as long.
+    let mut running = ready.go().cannot()?;
+    let outcome = match attend(&mut running, &signals) {
         Ok(outcome) => outcome,
         Err(error) => return Ok(Outcome::Lost(error)),
     };
@@ -212,7 +213,7 @@ fn execute(
 }
 
 /// Follows a running command and passes on to it what is meant for it.
-fn attend(mut running: Running, signals: &Signals) -> anyhow::Result<Outcome> {
+fn attend(running: &mut Running, signals: &Signals) -> anyhow::Result<Outcome> {
     let mut not_started = None;
     loop {
         wait(running.readable(), signals.arriving.as_fd())?;

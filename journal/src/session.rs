@@ -310,6 +310,7 @@ impl Session {
                 .read(true)
                 .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
                 .open(entry?.path())?;
+            sys::clear_volatile(layer.as_fd());
             for name in [c"work", c"lower", c"below"] {
                 sys::remove_tree(layer.as_fd(), name)?;
             }

@@ -17,7 +17,7 @@ mod tree;
 pub(crate) use content::{
     content_size, copy, create_new, link, open_regular, read_small, reflink, regular_size, unlink,
 };
-pub(crate) use tree::{allocated, remove_tree};
+pub(crate) use tree::{allocated, clear_volatile, remove_tree};
 
 /// Fills `buffer` from the kernel's random source.
 pub(crate) fn random(buffer: &mut [u8]) -> io::Result<()> {

@@ -39,6 +39,31 @@ pub(crate) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<()>
     Ok(())
 }
 
+/// Removes what the kernel makes in the work directory of every overlay that is not brought to disk, in `layer`, as far as it is just
+/// that and nothing more: by name, which takes a tenth of the calls of a walk.
+pub(crate) fn clear_volatile(layer: BorrowedFd<'_>) {
+    let directories = [
+        c"work/work",
+        c"work/work/incompat",
+        c"work/work/incompat/volatile",
+    ];
+    let open = |name: &&CStr| {
+        // The mode is 0 and these names are in nobody's reach but the kernel's and ours.
+        fchmodat(layer, *name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)
+    };
+    if directories.iter().try_for_each(open).is_ok()
+        && unlinkat(
+            layer,
+            c"work/work/incompat/volatile/dirty",
+            UnlinkatFlags::NoRemoveDir,
+        )
+        .is_ok()
+    {
+        let remove = |name: &&CStr| unlinkat(layer, *name, UnlinkatFlags::RemoveDir);
+        let _what_is_more = directories.iter().rev().try_for_each(remove);
+    }
+}
+
 /// A tree being removed.
 struct Removal<'a> {
     /// The directory that held it.
