@@ -126,6 +126,15 @@ Exit status: the command's own; 1 when something could not be committed or there
 
 const CONFINEMENT: &str = "Confinement";
 
+/// What a run can do without where the machine refuses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Weaker {
+    /// A process directory of its own
+    Pid,
+    /// The ordered journal
+    Trace,
+}
+
 /// How to run, for `run` and `shell` alike.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunOptions {
@@ -167,6 +176,18 @@ pub(crate) struct RunOptions {
     /// Keep the effects only, without the ordered journal
     #[arg(long)]
     pub(crate) no_trace: bool,
+
+    /// Where this machine refuses one of these to the run, go on without it: `pid`, `trace`
+    ///
+    /// pid: a process directory of its own. /proc is then the machine's, read-only, and lists no processes. trace: the ordered
+    /// journal, as with --no-trace. What was gone without is said at the end of the run and kept in the session.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    pub(crate) weaker: Vec<Weaker>,
 
     /// Let PATH not exist inside (repeatable)
     #[arg(long, value_name = "PATH")]

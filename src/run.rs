@@ -3,12 +3,13 @@
 mod confinement;
 mod explain;
 mod recording;
-mod refusal;
+pub(crate) mod refusal;
 mod resume;
 mod signals;
 mod sockets;
 mod stack;
 mod user;
+pub(crate) mod weaker;
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -30,7 +31,7 @@ use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Whence, lseek};
 
 use crate::after_run;
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, Weaker};
 use crate::failure::{Cannot as _, Failure};
 use crate::render::name::escaped;
 use crate::store;
@@ -172,7 +173,8 @@ fn execute(
     request.network = !args.options.no_net;
     request.signal_mask = signals.mask_of_caller();
     request.own_group = own_group;
-    if !args.options.no_trace {
+    request.without_processes = weaker::may_lack(&args.options, Weaker::Pid);
+    if weaker::traces(&args.options) {
         let recording = Recording::prepare(session, identity, request.user.as_ref(), &args.options)
             .map_err(|error| {
                 Failure::new(format!("cannot make the journal of the session: {error}"))
@@ -184,6 +186,7 @@ fn execute(
         .build()
         .map_err(|error| refusal::not_built(error, &session.layers()))?;
     keep_built(session, &ready.built, below, identity);
+    weaker::keep(session, &args.options, &ready.built);
     if !args.options.resume {
         // Of a session that goes on, what was changed between its runs was changed meanwhile.
         session.record.released = Timestamp::now();
@@ -276,6 +279,7 @@ fn tell(session: &Session, ended: &Ended, sockets: &[PathBuf]) {
         );
         eprintln!("effigy: killed {count} {were} still running when the command ended");
     }
+    weaker::tell(session);
     explain::explain(session, sockets);
 }
 

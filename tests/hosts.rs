@@ -24,6 +24,78 @@ fn refused(done: Done, words: &[&str]) {
     assert_eq!(done.text(), "", "the command ran all the same");
 }
 
+/// A run that masks keep from a process directory, with this option: refused.
+#[track_caller]
+fn done_without(scene: &Scene, option: &str) -> Done {
+    let done = scene
+        .effigy(&["run", "-n", option, "--", "echo", "ran"])
+        .run()
+        .must_exit(125);
+    assert_eq!(done.text(), "", "the command ran all the same");
+    done
+}
+
+/// With `--weaker pid`: the command works, is recorded, and nothing leads to what is real.
+#[track_caller]
+fn without_processes(scene: &Scene) {
+    // A process outside, of the same user, whose directories, files and memory must not be reached. Beside it the supervisor.
+    let inside = "echo ran; cat /proc/self/comm; head -c 1 /proc/uptime >/dev/null; test ! -e /proc/$$; test ! -e /proc/$1; test -d /proc/.host/$1\n\
+        for process in /proc/.host/[0-9]*; do\n\
+        case $(tr '\\0' ' ' <$process/cmdline 2>/dev/null) in *'echo ran; cat'*) grep -q 'NSpid:.*[[:space:]].*[[:space:]]' $process/status && continue;; esac\n\
+        for way in root/ cwd/ fd/ fd/0 fd/3 exe mem environ ns/mnt map_files/ task/${process##*/}/root/; do\n\
+        if ls $process/$way >/dev/null 2>&1 && head -c 1 $process/$way >/dev/null 2>&1 || ls $process/$way/* >/dev/null 2>&1; then echo open: $process/$way; fi\n\
+        done\n\
+        (echo 1 >$process/oom_score_adj) 2>/dev/null && echo writable: $process\n\
+        done\n\
+        (echo 1 >/proc/.host/$1/root$PWD/f) 2>/dev/null && echo written through\n\
+        kill -0 $1 2>/dev/null && echo signalled\n\
+        echo v2 >/proc/self/cwd/f; mkdir /proc/thread-self/cwd/d; chmod 600 /proc/self/fd/7 7<f; sleep 100 & sleep 100 &";
+    let outside =
+        "sleep 100 7<f & other=$!; status=0; \"$@\" $other || status=$?; kill $other; exit $status";
+    scene.sh("echo v1 >f").run().must_succeed();
+    let mut argv = vec!["sh", "-euc", outside, "sh"];
+    let program = scene.program().display().to_string();
+    argv.extend([
+        program.as_str(),
+        "run",
+        "-n",
+        "-s",
+        "weak",
+        "--weaker",
+        "pid",
+        "--",
+        "sh",
+        "-uc",
+        inside,
+        "sh",
+    ]);
+    let done = scene.bare(&argv).run().must_succeed();
+    assert_eq!(done.text(), "ran\ncat\n", "{done}");
+    done.must_say(&["weaker", "(pid)", "killed 2 processes"]);
+    assert_eq!(scene.sh("cat f").run().text(), "v1\n", "written through");
+    assert_eq!(
+        scene.summary("weak"),
+        ["A @/area/work/d", "M @/area/work/f"]
+    );
+    let log = scene.effigy(&["log", "weak"]).run().must_succeed();
+    for event in ["mkdir        d", "chmod        f"] {
+        assert!(log.text().contains(event), "{event}: {log}");
+    }
+    scene
+        .effigy(&["summary", "weak"])
+        .run()
+        .must_say(&["(pid)"]);
+    assert!(
+        scene
+            .effigy(&["ls", "--json"])
+            .run()
+            .text()
+            .contains("\"weaker\":[\"pid\"]")
+    );
+    scene.commit("weak");
+    assert_eq!(scene.sh("cat f; ls; rm -r d").run().text(), "v2\nd\nf\n");
+}
+
 as_everyone! {
     fn a_container_with_a_volume_for_the_store(scene: &Scene) {
         let Some(scene) = container(scene, ":") else { return };
@@ -54,7 +126,7 @@ as_everyone! {
     fn a_container_with_its_store_on_the_overlay(scene: &Scene) {
         let Some(scene) = container(scene, ":") else { return };
         let done = scene.effigy(&["run", "-n", "--store", "/var/cache/all/store", "--", "echo", "ran"]).run();
-        refused(done, &["/var/cache/all/store", "overlay", "--store"]);
+        refused(done, &["/var/cache/all/store", "overlay", "--store /", "can hold them"]);
         let doctor = scene.effigy(&["doctor", "--store", "/var/cache/all/store"]).run();
         assert!(doctor.status == 1 && doctor.text().contains("overlay"), "{doctor}");
     }
@@ -71,6 +143,18 @@ as_everyone! {
         refused(done, &["/proc", "masks"]);
         let doctor = scene.effigy(&["doctor"]).run();
         assert!(doctor.status == 1 && doctor.text().contains("/proc"), "{doctor}");
+        for done in [done_without(&scene, "--weaker=trace"), doctor] {
+            assert!(format!("{done}").contains("--weaker pid"), "the way out is not named: {done}");
+        }
+        without_processes(&scene);
+    }
+
+    fn a_fresh_process_directory_is_taken_where_there_can_be_one(scene: &Scene) {
+        let done = scene.effigy(&["run", "-n", "-s", "s", "--weaker", "pid,trace", "--", "sh", "-c", "ls -d /proc/$$; echo x >f"]).run().must_succeed();
+        assert!(done.text().starts_with("/proc/"), "{done}");
+        assert!(!done.stderr.contains("weaker"), "{done}");
+        assert!(scene.effigy(&["ls", "--json"]).run().text().contains("\"weaker\":[]"));
+        assert!(scene.effigy(&["log", "s"]).run().text().contains("open"));
     }
 
     fn a_supervisor_that_listens_already(scene: &Scene) {
@@ -87,6 +171,15 @@ as_everyone! {
         let done = within(&["run", "-n", "-s", "s", "--no-trace", "--", "sh", "-c", "echo ran; echo x >f"]).must_succeed();
         assert_eq!(done.text(), "ran\n");
         assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
+        // By name, and told.
+        let done = within(&["run", "-n", "-s", "t", "--weaker", "trace", "--", "sh", "-c", "echo ran; echo x >f"]).must_succeed();
+        assert_eq!(done.text(), "ran\n");
+        done.must_say(&["weaker", "trace"]);
+        assert!(scene.effigy(&["ls", "--json"]).run().text().contains("\"weaker\":[\"trace\"]"));
+        assert!(scene.effigy(&["show", "t"]).run().text().contains("weaker    trace"));
+        assert_eq!(scene.summary("t"), ["A @/area/work/f"]);
+        // Who wants the log cannot do without.
+        refused(within(&["run", "-n", "--weaker", "trace", "-t", "log", "--", "echo", "ran"]), &["another"]);
     }
 
     fn a_user_namespace_without_any_right(scene: &Scene) {
@@ -100,6 +193,9 @@ as_everyone! {
         if scene.is_root() {
             // The kernel lets nobody stand for root without a right for it.
             refused(within("-U --map-current-user", "run -n -- echo ran"), &["user in the new namespace"]);
+            // Root without the right to mount, as in a container: its number alone opens files of the kernel's.
+            let write = "exec setpriv --bounding-set -sys_admin \"$EFFIGY\" run -n -- sh -c 'cat /proc/sys/kernel/panic >/proc/sys/kernel/panic'";
+            scene.sh(write).env("EFFIGY", scene.program()).run().must_exit(2).must_say(&["Read-only"]);
         } else if scene.uid() != NOBODY {
             // Namespaces of its own are all that is needed. (The number of nobody stands for everyone else there.)
             let done = within("-U --map-current-user", "run -q -n -s s -- sh -c 'echo ran; echo x >f'").must_succeed();

@@ -123,6 +123,14 @@ impl Store {
         probe::probe(&self.dir, &self.trash())
     }
 
+    /// The same for a store that could be made in a directory. Nothing is left there.
+    ///
+    /// # Errors
+    /// When layers could not be kept there.
+    pub fn probe_place(dir: &Path) -> Result<Capacity, ProbeError> {
+        probe::probe(dir, dir)
+    }
+
     /// Makes a session, locked exclusively, in state [`State::Recording`](crate::State::Recording).
     ///
     /// # Errors

@@ -40,8 +40,8 @@ pub(crate) enum ToSupervisor {
 /// From init to the supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum FromInit {
-    /// The process directory is mounted.
-    Mounted,
+    /// The process directory is mounted: the PID namespace's own, or what of the machine's is harmless.
+    Mounted { own: bool },
     /// The final namespaces are joined.
     Joined,
     /// Something failed before the command was started.

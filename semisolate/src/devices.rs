@@ -189,7 +189,7 @@ fn copy_links(real: &OwnedFd, dev: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Paths below /proc that an all-powerful user inside could use to reach the kernel: made read-only for real root.
+/// Paths below /proc that let root reach the kernel, some of them with no right but the number: made read-only for root.
 const KERNEL_CONTROLS: &[&CStr] = &[
     c"proc/sys",
     c"proc/sysrq-trigger",
@@ -205,11 +205,50 @@ const KERNEL_CONTROLS: &[&CStr] = &[
 /// Mounts the process directory of the calling process's PID namespace in the view below `root`.
 pub(crate) fn place_processes(root: &OwnedFd, owner: Owner) -> io::Result<()> {
     mounts::processes(At::new(root, c"proc"))?;
-    if owner.privileged {
+    if owner.privileged || owner.root_outside {
         for path in KERNEL_CONTROLS {
             let at = At::new(root, path);
             unless_absent(mounts::bind(at, at, false, Access::ReadOnly))?;
         }
     }
     Ok(())
+}
+
+/// Where the machine's own process directory is, when none can be made.
+const OUTER: &CStr = c".host";
+
+/// Places what of the machine's own process directory is harmless, over that of the base, which is read-only.
+///
+/// Its numbers of processes are not those that the command knows, so processes have no directories here: one that is not found does
+/// no harm, another one's would. What leads on from those of outside (`root`, `cwd`, `fd`, `mem`) is closed by the kernel, since they
+/// are in a user namespace in which the command has no rights (cap_ptrace_access_check of security/commoncap.c).
+pub(crate) fn place_no_processes(root: &OwnedFd) -> io::Result<()> {
+    let restrictions = Restrictions {
+        nosuid: true,
+        nodev: true,
+        noexec: true,
+        noatime: false,
+    };
+    let at = At::new(root, c"proc");
+    mounts::tmpfs(at, c"755", restrictions, false)?;
+    let proc = openat(root, "proc", NAME | OFlag::O_DIRECTORY, Mode::empty())?;
+    make_dir(&proc, OUTER, 0o755)?;
+    // Not yet in the view, this process has the machine's own there.
+    let real = At {
+        dir: AT_FDCWD,
+        path: c"/proc",
+    };
+    mounts::bind(real, At::new(&proc, OUTER), true, Access::ReadOnly)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    for entry in Dir::openat(AT_FDCWD, real.path, flags, Mode::empty())?.iter() {
+        let entry = entry?;
+        let name = entry.file_name();
+        let bytes = name.to_bytes();
+        if matches!(bytes, b"." | b"..") || bytes.iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        let target = [OUTER.to_bytes(), b"/", bytes].concat();
+        nix::unistd::symlinkat(target.as_slice(), &proc, name)?;
+    }
+    mounts::set_read_only(at)
 }

@@ -81,7 +81,8 @@ pub fn capabilities(scratch: &Path) -> Vec<Capability> {
             |errno| {
                 match errno {
             libc::EPERM => Some(
-                "this machine masks parts of /proc, as containers do: start the container with --security-opt systempaths=unconfined"
+                "this machine masks parts of /proc, as containers do: start the container with --security-opt systempaths=unconfined; \
+                 or run with --weaker pid, where /proc lists no processes and is read-only"
                     .to_owned(),
             ),
             _ => None,
@@ -119,6 +120,12 @@ pub fn capabilities(scratch: &Path) -> Vec<Capability> {
         },
     ));
     found
+}
+
+/// Whether system calls of a command can be recorded here. The caller must be single-threaded.
+#[must_use]
+pub fn can_record() -> bool {
+    in_child(|| sys::try_listener(0).map(drop)).is_ok_and(|errno| errno == 0)
 }
 
 /// Runs `attempt` in a child and tells how it went.

@@ -57,15 +57,15 @@ pub(crate) fn main(init: Init<'_>) -> ! {
 fn live(init: &Init<'_>) -> Result<(), StartError> {
     let doing = || "set up init".to_owned();
     sys::die_with_parent(Signal::SIGKILL as i32).doing(doing)?;
-    devices::place_processes(&init.root, init.owner).doing(|| "mount /proc".to_owned())?;
-    let proc = openat(
-        &init.root,
-        "proc",
-        OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    )
-    .doing(|| "open /proc inside".to_owned())?;
-    init.channel.send(&FromInit::Mounted).doing(doing)?;
+    let own = place_processes(init).doing(|| "mount /proc".to_owned())?;
+    let proc = own
+        .then(|| {
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            openat(&init.root, "proc", flags, Mode::empty())
+        })
+        .transpose()
+        .doing(|| "open /proc inside".to_owned())?;
+    init.channel.send(&FromInit::Mounted { own }).doing(doing)?;
     match init.channel.receive().doing(doing)? {
         Some(ToInit::Join) => {}
         _ => return Err(StartError::Gone),
@@ -101,11 +101,29 @@ fn live(init: &Init<'_>) -> Result<(), StartError> {
     if let Some(failure) = read_failure(&failed) {
         init.channel.send(&FromInit::Exec(failure)).doing(doing)?;
     }
-    reap(init, &children, command, &proc).doing(|| "wait for the command".to_owned())
+    reap(init, &children, command, proc.as_ref()).doing(|| "wait for the command".to_owned())
+}
+
+/// Places the process directory. False when it is not that of the PID namespace.
+fn place_processes(init: &Init<'_>) -> io::Result<bool> {
+    match devices::place_processes(&init.root, init.owner) {
+        Err(error)
+            if init.request.without_processes
+                && matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) =>
+        {
+            devices::place_no_processes(&init.root).map(|()| false)
+        }
+        placed => placed.map(|()| true),
+    }
 }
 
 /// Reaps and reports until the command has ended, then kills and reaps what is left.
-fn reap(init: &Init<'_>, children: &SignalFd, command: Pid, proc: &OwnedFd) -> io::Result<()> {
+fn reap(
+    init: &Init<'_>,
+    children: &SignalFd,
+    command: Pid,
+    proc: Option<&OwnedFd>,
+) -> io::Result<()> {
     let exit = loop {
         if let Some(exit) = reap_waiting(init, command)? {
             break exit;
@@ -133,16 +151,20 @@ fn reap(init: &Init<'_>, children: &SignalFd, command: Pid, proc: &OwnedFd) -> i
             }
         }
     };
-    let survivors = count_running(proc);
+    let running = proc.map(count_running);
+    let mut killed = 0;
     loop {
         // Everything in this PID namespace but init itself; ESRCH when nothing is left.
         let _none = kill(Pid::from_raw(-1), Signal::SIGKILL);
         match waitid(Id::All, WaitPidFlag::WEXITED) {
             Err(Errno::ECHILD) => break,
+            Ok(WaitStatus::Signaled(_, Signal::SIGKILL, _)) => killed += 1,
             Err(Errno::EINTR) | Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
     }
+    // Of what dies together, a parent that asks for no news of its children takes some from the count.
+    let survivors = running.unwrap_or(killed);
     init.channel
         .send(&FromInit::Ended(Ended { exit, survivors }))
 }

@@ -47,6 +47,9 @@ pub struct Request<'r> {
     /// Gives the command a process group of its own, so that what it sends to its group reaches nobody outside. Not for a command
     /// with a terminal: it must be in the group that the shell put in front.
     pub own_group: bool,
+    /// Where no process directory can be mounted (containers mask parts of theirs), go on with what of the machine's own is harmless:
+    /// read-only, and without its processes listed.
+    pub without_processes: bool,
     /// Records what the command does.
     pub recorder: Option<Box<dyn Recorder + 'r>>,
 }
@@ -106,6 +109,7 @@ impl<'r> Request<'r> {
             network: true,
             signal_mask: SigSet::empty(),
             own_group: false,
+            without_processes: false,
             recorder: None,
         }
     }

@@ -59,6 +59,7 @@ fn supervise(
     let owner = Owner {
         privileged,
         uid: inside.uid(),
+        root_outside: ids.uid() == 0,
     };
     let layers = nix::fcntl::open(
         &request.layers,
@@ -68,7 +69,7 @@ fn supervise(
     .doing(|| format!("open {}", request.layers.display()))?;
     let mut view = View::begin(&request.plan, &request.layers, owner)?;
     view.build()?;
-    let (root, built) = view.finish();
+    let (root, mut built) = view.finish();
 
     unshare(CloneFlags::CLONE_NEWPID).doing(|| "make a PID namespace".to_owned())?;
     let supervisor =
@@ -97,7 +98,10 @@ fn supervise(
         .doing(|| "leave the process group".to_owned())?;
     let init = sys::pidfd_open(init_pid).doing(|| "open init's pidfd".to_owned())?;
 
-    expect_from_init(&to_init, |message| matches!(message, FromInit::Mounted))?;
+    built.without_processes = match expect_from_init(&to_init)? {
+        FromInit::Mounted { own } => !own,
+        _ => return Err(StartError::Gone),
+    };
     view::pivot(&root)?;
     drop(root);
     enter_final_namespaces(&request, caller, &outer_proc, inside)?;
@@ -113,7 +117,13 @@ fn supervise(
     to_init
         .send(&ToInit::Join)
         .doing(|| "tell init".to_owned())?;
-    expect_from_init(&to_init, |message| matches!(message, FromInit::Joined))?;
+    if !matches!(expect_from_init(&to_init)?, FromInit::Joined) {
+        return Err(StartError::Gone);
+    }
+    if built.without_processes {
+        // There the command sees this process, whose descriptors lead to what is real. (Init could not have joined.)
+        sys::set_undumpable().doing(|| "close the supervisor to the command".to_owned())?;
+    }
 
     caller
         .send(&FromSupervisor::Ready(built.clone()))
@@ -224,14 +234,12 @@ fn enter_final_namespaces(
     }
 }
 
-fn expect_from_init(
-    init: &Channel,
-    is_expected: impl Fn(&FromInit) -> bool,
-) -> Result<(), StartError> {
+/// What init says next, unless it failed.
+fn expect_from_init(init: &Channel) -> Result<FromInit, StartError> {
     match init.receive().doing(|| "hear from init".to_owned())? {
-        Some(message) if is_expected(&message) => Ok(()),
         Some(FromInit::Refused { message, errno }) => Err(StartError::Refused { message, errno }),
-        _ => Err(StartError::Gone),
+        Some(message) => Ok(message),
+        None => Err(StartError::Gone),
     }
 }
 

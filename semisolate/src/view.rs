@@ -28,6 +28,8 @@ pub struct Built {
     pub covers: Vec<BuiltCover>,
     /// Paths that are read-only inside although they can be written outside, and why.
     pub named: Vec<(PathBuf, String)>,
+    /// `/proc` is not of the run's own PID namespace: it has the machine's numbers of processes, and lists none.
+    pub without_processes: bool,
 }
 
 /// One cover of the view.
@@ -58,6 +60,8 @@ pub(crate) struct Owner {
     pub(crate) privileged: bool,
     /// The user as seen from the namespace in which the view is built.
     pub(crate) uid: u32,
+    /// The user is root outside, with whatever rights: some files of the kernel's ask for no more.
+    pub(crate) root_outside: bool,
 }
 
 impl Owner {

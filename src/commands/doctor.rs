@@ -16,6 +16,7 @@ use crate::render::colour::{Ink, Palette};
 use crate::render::json;
 use crate::render::name::escaped;
 use crate::render::quantity::size;
+use crate::run::refusal::remedy;
 use crate::store;
 
 /// One thing that a run needs or can use.
@@ -97,15 +98,14 @@ fn sessions(directory: &Path) -> (Option<Store>, Line) {
             let free = size(capacity.free_bytes);
             line(
                 true,
-                format!("{}, {free} free", store.dir().display()),
+                match capacity.in_memory {
+                    true => format!("{}, {free} free, in memory", store.dir().display()),
+                    false => format!("{}, {free} free", store.dir().display()),
+                },
                 None,
             )
         }
-        Err(error) => line(
-            false,
-            format!("cannot {error}"),
-            Some(error.remedy().to_owned()),
-        ),
+        Err(error) => line(false, format!("cannot {error}"), Some(remedy(&error))),
     };
     (Some(store), line)
 }

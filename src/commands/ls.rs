@@ -126,6 +126,7 @@ pub(crate) struct Object<'a> {
     passed: Vec<json::Name<'a>>,
     on: Vec<&'a str>,
     confined: Vec<json::Name<'a>>,
+    weaker: &'a [String],
     applies: Vec<Apply<'a>>,
 }
 
@@ -179,6 +180,7 @@ pub(crate) fn object(session: &Session) -> Object<'_> {
         passed: record.passed.iter().map(json::Name::new).collect(),
         on: record.lower.iter().map(|id| id.as_str()).collect(),
         confined: record.confined.iter().map(json::Name::new).collect(),
+        weaker: &record.weaker,
         applies: applies(session),
     }
 }

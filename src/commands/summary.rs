@@ -15,6 +15,7 @@ use crate::render::colour::Palette;
 use crate::render::json;
 use crate::render::name::escaped;
 use crate::risk::{Places, Touched};
+use crate::run::weaker;
 use crate::store::find_to_read;
 
 pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitCode> {
@@ -42,6 +43,7 @@ pub(crate) fn summary(args: &SummaryArgs, store: &Store) -> anyhow::Result<ExitC
     out.flush()?;
     chosen.tell_partly();
     tell_passed(&session);
+    weaker::tell(&session);
     Ok(match effects.is_empty() {
         true => ExitCode::from(status::NO),
         false => ExitCode::SUCCESS,

@@ -171,6 +171,7 @@ impl Recorder for Recording {
             command_caps: self.without_capabilities.then_some(0),
             nodes,
             own: std::mem::take(&mut self.hidden),
+            outer_numbers: built.without_processes,
             attend: &mut Duties(&mut pump),
         });
         report.map(drop).map_err(io::Error::other)

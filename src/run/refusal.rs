@@ -1,6 +1,8 @@
 //! Why a run was refused, in the words of `effigy doctor`.
 
-use effigy_journal::Store;
+use std::path::Path;
+
+use effigy_journal::{ProbeError, Store};
 use effigy_semisolate::features::capabilities;
 use effigy_semisolate::{ExecError, StartError};
 
@@ -10,6 +12,9 @@ use crate::render::quantity::size;
 
 /// Less than this and a command may well fail for want of room.
 const LITTLE: u64 = 256 << 20;
+
+/// Where an ordinary user may write on most machines.
+const PLACES: [&str; 3] = ["/var/tmp", "/tmp", "/dev/shm"];
 
 /// Refuses a store in which a layer cannot be kept, before anything is made in it, and says when there is little room.
 pub(crate) fn check_store(store: &Store, quiet: bool) -> anyhow::Result<()> {
@@ -25,14 +30,37 @@ pub(crate) fn check_store(store: &Store, quiet: bool) -> anyhow::Result<()> {
             Ok(())
         }
         Err(error) => {
-            let remedy = error.remedy();
+            let remedy = remedy(&error);
             Err(Failure::from_error(error).hint(remedy).into())
         }
     }
 }
 
+/// What to do about a store that cannot hold layers: where there is a place that can, its name.
+pub(crate) fn remedy(error: &ProbeError) -> String {
+    let place = match error {
+        ProbeError::Io { .. } => None,
+        _ => PLACES.iter().find_map(|place| {
+            let capacity = Store::probe_place(Path::new(place)).ok()?;
+            let enough = capacity.free_bytes >= LITTLE;
+            enough.then_some((place, capacity.in_memory))
+        }),
+    };
+    let Some((place, in_memory)) = place else {
+        return error.remedy().to_owned();
+    };
+    let memory = match in_memory {
+        true => " (in memory: sessions there are gone when the machine goes down)",
+        false => "",
+    };
+    let uid = nix::unistd::geteuid();
+    format!(
+        "--store {place}/effigy-{uid} can hold them{memory}; EFFIGY_STORE sets it for all commands"
+    )
+}
+
 /// Names what the machine refuses, when it is that.
-pub(super) fn not_built(error: StartError, scratch: &std::path::Path) -> anyhow::Error {
+pub(super) fn not_built(error: StartError, scratch: &Path) -> anyhow::Error {
     let refused: Vec<String> = capabilities(scratch)
         .into_iter()
         .filter(|capability| capability.needed && !capability.ok)
@@ -76,7 +104,7 @@ pub(super) fn not_started(error: ExecError) -> anyhow::Error {
             125,
             Some(
                 "another supervisor has the notifications of system calls already, as inside another recording, some containers, \
-                 and WSL: --no-trace keeps the effects only",
+                 and WSL: --no-trace keeps the effects only, --weaker trace does so where it must",
             ),
         ),
         ExecError::Recording(_) => (

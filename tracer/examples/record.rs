@@ -70,6 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             command_caps: None,
             nodes: None,
             own: Vec::new(),
+            outer_numbers: false,
             attend: &mut Closed(ended),
         };
         supervise(world).map_err(|error| error.to_string())

@@ -211,6 +211,8 @@ pub struct World<'w> {
     pub nodes: Option<NodeMaker>,
     /// Paths in the view where effigy itself put something (hidden paths): no effects.
     pub own: Vec<PathBuf>,
+    /// The view's /proc has the numbers of the supervisor's PID namespace, not of the command's.
+    pub outer_numbers: bool,
     /// The rest of the supervisor's duties.
     pub attend: &'w mut dyn Attend,
 }
@@ -296,6 +298,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
         command_caps,
         nodes,
         own,
+        outer_numbers,
         attend,
     } = world;
     let setup = |action| move |source| SuperviseError::Setup { action, source };
@@ -319,6 +322,7 @@ pub fn supervise(world: World<'_>) -> Result<Report, SuperviseError> {
     let mut supervisor =
         supervisor::Supervisor::new(listener, tasks, covers, recorder, nodes, options.reads)
             .map_err(setup("wait for several things"))?;
+    supervisor.outer_numbers = outer_numbers;
     let stopped = supervisor.run(attend)?;
     supervisor.settle_all();
     let (mut recorder, covers) = supervisor.into_parts();

@@ -74,6 +74,8 @@ pub(crate) struct Supervisor {
     ended: HashMap<u32, (OwnedFd, Who)>,
     refused_uring: HashSet<u32>,
     reads: bool,
+    /// The view's /proc numbers tasks as this process does.
+    pub(crate) outer_numbers: bool,
     recent: Recent,
     /// It has been noted that a task could not be looked at.
     blind: bool,
@@ -120,6 +122,7 @@ impl Supervisor {
             ended: HashMap::new(),
             refused_uring: HashSet::new(),
             reads,
+            outer_numbers: false,
             recent: Recent::new(),
             blind: false,
             last_cwd: None,

@@ -335,6 +335,9 @@ pub struct Record {
     /// How the command was confined, as it would be typed with the paths that were found, one word each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub confined: Vec<ByteString>,
+    /// What the run went without because the machine refused it, as `run --weaker` names it: `pid`, `trace`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weaker: Vec<String>,
     /// It came out of an archive: what it met was perhaps on another machine.
     #[serde(default)]
     pub imported: bool,
@@ -382,6 +385,7 @@ impl Record {
             killed_survivors: 0,
             applies: 0,
             confined: Vec::new(),
+            weaker: Vec::new(),
             imported: false,
             asked: Vec::new(),
             lower: Vec::new(),

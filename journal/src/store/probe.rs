@@ -27,6 +27,9 @@ const REFUSED: &[(i64, &str)] = &[
     (0x2011_bab0, "exFAT"),
 ];
 
+/// TMPFS_MAGIC of linux/magic.h.
+const TMPFS: i64 = 0x0102_1994;
+
 /// What a store's filesystem has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -34,6 +37,8 @@ pub struct Capacity {
     pub free_bytes: u64,
     /// Files that can still be made; `None` when there is no such limit.
     pub free_inodes: Option<u64>,
+    /// What is kept there is gone when the machine goes down.
+    pub in_memory: bool,
 }
 
 /// Why a store cannot hold upper layers.
@@ -157,5 +162,6 @@ pub(super) fn probe(store: &Path, scratch: &Path) -> Result<Capacity, ProbeError
     Ok(Capacity {
         free_bytes: filesystem.free_bytes,
         free_inodes: filesystem.free_inodes,
+        in_memory: filesystem.magic == TMPFS,
     })
 }

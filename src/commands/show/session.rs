@@ -8,6 +8,7 @@ use crate::commands::ls::{applies, object};
 use crate::render::json;
 use crate::render::name::{command_line, escaped};
 use crate::render::quantity::utc;
+use crate::run::weaker;
 
 pub(super) fn show(session: &Session, as_json: bool) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
@@ -42,6 +43,10 @@ fn write(session: &Session, out: &mut dyn Write) -> io::Result<()> {
     }
     if !record.confined.is_empty() {
         writeln!(out, "confined  {}", command_line(&record.confined))?;
+    }
+    for name in &record.weaker {
+        let words = weaker::words(name).unwrap_or_default();
+        writeln!(out, "weaker    {}: {words}", escaped(name))?;
     }
     for named in &record.named {
         writeln!(

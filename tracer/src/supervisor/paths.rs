@@ -15,6 +15,10 @@ const ELSEWHERE: &[u8] = b"elsewhere:";
 
 impl Supervisor {
     pub(super) fn caller(&self, asked: &Asked) -> Caller {
+        if self.outer_numbers {
+            let inner = (asked.pid, asked.who.tid);
+            return Caller { inner };
+        }
         let process = self
             .tasks
             .process(asked.pid)

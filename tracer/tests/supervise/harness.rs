@@ -123,6 +123,7 @@ impl Scratch {
                 command_caps: None,
                 nodes: None,
                 own: Vec::new(),
+                outer_numbers: false,
                 attend: &mut attend,
             })
         });
