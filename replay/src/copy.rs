@@ -37,6 +37,8 @@ pub(crate) struct Copier<'a> {
     pub(crate) layer: bool,
     /// A before-image: an owner that this user cannot give is not insisted on.
     pub(crate) lenient: bool,
+    /// Nobody else reaches what is made: files have their mode from the beginning.
+    pub(crate) private: bool,
     /// Where files with several names were copied to.
     pub(crate) links: &'a mut HashMap<(u32, u32, u64), Vec<u8>>,
     /// Told of every chunk; `false` stops the copy.
@@ -112,7 +114,10 @@ impl Copier<'_> {
             FileType::Regular => self.file(from, to, source, target, node)?,
             FileType::Directory => {
                 sys::mkdir(target.0, target.1, 0o700).map_err(make())?;
-                self.children(from, to)?;
+                let outside = std::mem::replace(&mut self.private, true);
+                let copied = self.children(from, to);
+                self.private = outside;
+                copied?;
                 (
                     pin(target.0, target.1).map_err(make())?,
                     own().map_err(read())?,
@@ -217,7 +222,12 @@ impl Copier<'_> {
         let make = || Self::failed("make", to, false);
         let input = open_regular(source.0, source.1, libc::O_RDONLY).map_err(read())?;
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let output = sys::openat(target.0, target.1, flags, 0o600).map_err(make())?;
+        let mode = if self.private {
+            node.mode & 0o777
+        } else {
+            0o600
+        };
+        let output = sys::openat(target.0, target.1, flags, mode).map_err(make())?;
         content(&input, &output, node.size, self.progress)
             .map_err(Self::failed("copy to", to, false))?;
         let attributes = xattrs(input.as_fd(), None).map_err(read())?;
@@ -386,6 +396,7 @@ mod tests {
                 to: &root,
                 layer: false,
                 lenient: false,
+                private: false,
                 links: &mut HashMap::new(),
                 progress: &mut |_| true,
             };

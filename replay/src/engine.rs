@@ -247,6 +247,7 @@ impl<'a> Engine<'a> {
                 to: &target,
                 layer,
                 lenient,
+                private: matches!(to, Loc::Session(_)),
                 links,
                 progress: &mut progress,
             };

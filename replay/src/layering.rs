@@ -344,6 +344,7 @@ impl Walk {
             to: &self.to,
             layer: false,
             lenient: false,
+            private: false,
             links: &mut self.links,
             progress: &mut |_| true,
         };

@@ -29,7 +29,12 @@ impl Engine<'_> {
             Made::Empty | Made::File { .. } => {
                 let mut copied = 0;
                 let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-                let output = sys::openat(spot.dir(), &spot.leaf, flags, 0o600)?;
+                // In the session nobody else reaches it; elsewhere it is closed until it has its owner.
+                let mode = match (&make.at, &make.meta) {
+                    (Loc::Session(_), Some(meta)) => meta.mode & 0o777,
+                    _ => 0o600,
+                };
+                let output = sys::openat(spot.dir(), &spot.leaf, flags, mode)?;
                 if let Made::File { from, len } = &make.made {
                     let (source, from_rel) = place(from)?;
                     let input = open_source(source, from_rel)?;
