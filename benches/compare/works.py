@@ -46,6 +46,8 @@ class Bench:
         }
         # Of each work, how many events its journal has, and how many bytes.
         self.journals = {}
+        # The directories that effigy covers for a run in the scratch filesystem.
+        self.covers = []
 
     def do(self, *argv, cwd=None, env=None):
         """Something that is not measured."""
@@ -64,6 +66,16 @@ class Bench:
         if variant.startswith("effigy"):
             self.do(self.effigy, "discard", "--all", "-y")
         remove(self.scratch.path("run"))
+
+    def covered(self, cwd):
+        """The mount points of the overlays that effigy mounts, outer ones first."""
+        if not self.covers:
+            store = self.scratch.fresh("covers")
+            self.do(self.effigy, "run", "-q", "-n", "--store", store, "--", "true", cwd=cwd)
+            (record,) = glob.glob(os.path.join(store, "sessions", "*", "session.json"))
+            with open(record, encoding="utf-8") as file:
+                self.covers = sorted(cover["mount_point"] for cover in json.load(file)["covers"])
+        return self.covers
 
     def journal_of(self, work):
         """Notes the figures of the journal of the session that has just been recorded."""
@@ -127,9 +139,27 @@ def bare(bench, command, cwd):
     return bench.timed(*command, cwd=cwd)
 
 
+BWRAP = "bwrap --unshare-user --unshare-pid --bind / / --dev /dev --proc /proc --die-with-parent --chdir".split()
+
+
 def bwrap(bench, command, cwd):
-    line = "bwrap --unshare-user --unshare-pid --bind / / --dev /dev --proc /proc --die-with-parent --chdir"
-    return bench.timed(*line.split(), cwd, *command, cwd=cwd)
+    return bench.timed(*BWRAP, cwd, *command, cwd=cwd)
+
+
+def bwrap_overlays(bench, command, cwd):
+    """bwrap with an overlay wherever effigy has one (bwrap 0.11)."""
+    layers = bench.scratch.fresh("layers")
+    mounts = []
+    for number, path in enumerate(bench.covered(cwd)):
+        upper, work = (os.path.join(layers, f"{kind}{number}") for kind in ("upper", "work"))
+        os.mkdir(upper)
+        os.mkdir(work)
+        mounts += ["--overlay-src", path, "--overlay", upper, work, path]
+    try:
+        return bench.timed(*BWRAP, cwd, *mounts, *command, cwd=cwd)
+    finally:
+        os.chdir("/")
+        remove(layers)
 
 
 def overlay(bench, command, cwd):
@@ -166,6 +196,7 @@ def effigy(*options):
 VARIANTS = {
     "bare": bare,
     "bwrap": bwrap,
+    "bwrap + overlays": bwrap_overlays,
     "overlay": overlay,
     "overlay + strace": strace(MUTATING),
     "effigy --no-trace": effigy("--no-trace"),
@@ -174,7 +205,7 @@ VARIANTS = {
 }
 
 # What one call costs is compared with strace of the same class of calls, %file, which has the reads as well.
-CALL_VARIANTS = {name: sample for name, sample in VARIANTS.items() if name not in ("bwrap", "overlay + strace")}
+CALL_VARIANTS = {name: sample for name, sample in VARIANTS.items() if not name.startswith("bwrap") and name != "overlay + strace"}
 CALL_VARIANTS["overlay + strace %file"] = strace("%file")
 
 
