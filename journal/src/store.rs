@@ -9,6 +9,7 @@
 use crate::archive::{ImportError, UNPACKING};
 use crate::session::{Record, RecordError, Session, SessionId, Timestamp, is_valid_name};
 use crate::sys;
+use std::cmp::Reverse;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -24,6 +25,9 @@ mod probe;
 
 pub use error::{CreateError, DiscardError, FindError, ListError, OpenError};
 pub use probe::{Capacity, ProbeError};
+
+/// Sessions that are discarded with one look at what rests on what. Each has a descriptor open until then.
+const LOCKED_AT_ONCE: usize = 256;
 
 /// A directory of sessions.
 #[derive(Clone, Debug)]
@@ -309,16 +313,36 @@ impl Store {
     ///
     /// # Errors
     /// When it is in use, another session rests on it, or the system refuses.
-    pub fn discard(&self, mut session: Session) -> Result<(), DiscardError> {
-        session.lock_exclusive()?;
-        let upper = self.upper(&session.record.id);
-        if !upper.is_empty() {
-            return Err(DiscardError::Needed {
-                name: session.label().to_owned(),
-                upper: upper.iter().map(|upper| upper.label().to_owned()).collect(),
-            });
+    pub fn discard(&self, session: Session) -> Result<(), DiscardError> {
+        self.discard_all(vec![session])
+    }
+
+    /// Removes sessions, those that rest on others first. The first that cannot be removed ends it.
+    ///
+    /// # Errors
+    /// As [`discard`](Self::discard).
+    pub fn discard_all(&self, mut sessions: Vec<Session>) -> Result<(), DiscardError> {
+        sessions.sort_by_key(|session| Reverse(session.record.start));
+        for some in sessions.chunks_mut(LOCKED_AT_ONCE) {
+            for session in &mut *some {
+                session.lock_exclusive()?;
+            }
+            // From now on nothing can come to rest on any of them, so to look once is enough.
+            let mut listed = self.list().unwrap_or_default().sessions;
+            for session in &*some {
+                let id = &session.record.id;
+                let rests = |other: &&Session| other.record.lower.contains(id);
+                let upper = listed.iter().rev().filter(rests);
+                let upper: Vec<String> = upper.map(|upper| upper.label().to_owned()).collect();
+                if !upper.is_empty() {
+                    let name = session.label().to_owned();
+                    return Err(DiscardError::Needed { name, upper });
+                }
+                self.discard_dir(session.dir(), id)?;
+                listed.retain(|other| other.record.id != *id);
+            }
         }
-        self.discard_dir(session.dir(), &session.record.id)
+        Ok(())
     }
 
     /// The sessions that rest on this one, the newest first. What cannot be read rests on nothing that could be told.

@@ -28,7 +28,6 @@ pub(crate) fn discard(args: &DiscardArgs, store: &Store) -> anyhow::Result<()> {
         true => listing.damaged.into_iter().map(|d| d.id).collect(),
         false => Vec::new(),
     };
-    let chosen = uppermost_first(chosen);
     let number = chosen.len() + damaged.len();
     if number == 0 {
         eprintln!("there is no session to discard");
@@ -37,9 +36,7 @@ pub(crate) fn discard(args: &DiscardArgs, store: &Store) -> anyhow::Result<()> {
     if !args.yes {
         agree(&format!("Discard {}?", count(number, "session")), || Ok(()))?;
     }
-    for session in chosen {
-        store.discard(session).map_err(refused)?;
-    }
+    store.discard_all(chosen).map_err(refused)?;
     for id in damaged {
         store.discard_damaged(&id).map_err(refused)?;
     }
@@ -88,19 +85,11 @@ fn discard_named(wanted: &[String], store: &Store) -> anyhow::Result<()> {
             return Err(refused(DiscardError::Needed { name, upper: rest }));
         }
     }
-    for session in uppermost_first(sessions) {
-        store.discard(session).map_err(refused)?;
-    }
+    store.discard_all(sessions).map_err(refused)?;
     for id in damaged {
         store.discard_damaged(&id).map_err(refused)?;
     }
     Ok(())
-}
-
-/// What rests on another session goes before it.
-fn uppermost_first(mut sessions: Vec<Session>) -> Vec<Session> {
-    sessions.sort_by_key(|session| std::cmp::Reverse(session.record.start));
-    sessions
 }
 
 fn is_older(session: &Session, limit: Duration) -> bool {
