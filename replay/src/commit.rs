@@ -70,7 +70,7 @@ pub fn plan(
 
 /// Whether the inside of new directories matters.
 fn must_list(scanned: &scan::Scanned) -> bool {
-    scanned.unlisted_devices || has_unseen_links(scanned) || has_removed_links(scanned)
+    scanned.unlisted_devices || has_unseen_links(scanned) || has_links(scanned)
 }
 
 /// Whether a file that the real tree has too may have further names in new directories whose inside was not listed.
@@ -93,14 +93,10 @@ fn has_unseen_links(scanned: &scan::Scanned) -> bool {
         .any(|(seen, all, real)| real && seen < all)
 }
 
-/// Whether a name of a file with several was removed: it may have been moved into a new directory whose inside was not listed.
-fn has_removed_links(scanned: &scan::Scanned) -> bool {
-    scanned.items.iter().any(|item| {
-        item.what == scan::What::Deleted
-            && item
-                .real
-                .is_some_and(|real| !real.is_dir() && real.nlink > 1)
-    })
+/// Whether a file that has several names was changed or removed: it may have been moved into a new directory whose inside was not
+/// listed.
+fn has_links(scanned: &scan::Scanned) -> bool {
+    scanned.items.iter().any(build::has_several_names)
 }
 
 /// The number of the next apply, unless one was interrupted.

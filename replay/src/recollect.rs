@@ -37,16 +37,29 @@ impl<'s> Recollection<'s> {
     }
 
     /// The journal as far as it can be read: what is lost of it is not remembered.
-    fn model(&self) -> Option<&Model> {
+    pub(crate) fn loaded(&self) -> Option<&Loaded> {
         let memory = self
             .memory
             .get_or_init(|| load::load(self.session, &mut EventSelection::all()).ok());
-        memory.as_ref().map(|loaded| &loaded.model)
+        memory.as_ref()
+    }
+
+    fn model(&self) -> Option<&Model> {
+        self.loaded().map(|loaded| &loaded.model)
     }
 
     /// What stood at a path when the command first met it.
     pub(crate) fn seen(&self, path: &Path) -> Option<&Stat> {
         self.model()?.met_at(path.as_os_str().as_bytes())
+    }
+
+    /// What the file that has this name now was before the session.
+    pub(crate) fn before(&self, path: &Path) -> Option<&Stat> {
+        let model = self.model()?;
+        match model.last(path.as_os_str().as_bytes()) {
+            Last::Object(_, obj) => model.object(obj).before.as_ref(),
+            _ => self.seen(path),
+        }
     }
 
     /// Which file has this name now; `None` when that was not recorded.

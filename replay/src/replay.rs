@@ -25,6 +25,7 @@ mod ground;
 pub(crate) mod load;
 mod lower;
 pub(crate) mod model;
+pub(crate) mod parted;
 mod source;
 mod standing;
 pub(crate) mod wanted;

@@ -26,6 +26,7 @@ mod origins;
 mod placed;
 
 pub(crate) use beneath::Beneath;
+pub(crate) use compare::streams_differ;
 pub(crate) use origins::file_handle;
 
 /// Directories deeper than this are refused: no program can name what lies in them.
@@ -119,6 +120,20 @@ impl Scanned {
     /// The real tree of a cover.
     pub(crate) fn target(&self, cover: u32) -> Option<&Root> {
         self.beneath.get(cover as usize)?.as_ref()?.real()
+    }
+
+    /// The cover that has a path, and the path below it.
+    pub(crate) fn place(&self, session: &Session, path: &Path) -> Option<(u32, Vec<u8>)> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let covers = session.record.covers.iter().enumerate();
+        let (index, cover) = covers
+            .filter(|(_, cover)| path.starts_with(&cover.mount_point))
+            .max_by_key(|(_, cover)| cover.mount_point.as_os_str().len())?;
+        let rel = path.strip_prefix(&cover.mount_point).ok()?;
+        Some((
+            u32::try_from(index).ok()?,
+            rel.as_os_str().as_bytes().to_vec(),
+        ))
     }
 }
 

@@ -32,6 +32,25 @@ impl Loc {
             Self::Session(rel) => Self::Session(join(rel)),
         }
     }
+
+    /// What is left of a place below another one.
+    pub(crate) fn below(&self, above: &Self) -> Option<Vec<u8>> {
+        let (rest, same) = match (self, above) {
+            (Self::Target(n, rel), Self::Target(m, above)) => {
+                (rel.strip_prefix(above.as_slice())?, n == m)
+            }
+            (Self::Session(rel), Self::Session(above)) => {
+                (rel.strip_prefix(above.as_slice())?, true)
+            }
+            _ => return None,
+        };
+        match rest.split_first() {
+            _ if !same => None,
+            None => Some(Vec::new()),
+            Some((b'/', rest)) => Some(rest.to_vec()),
+            Some(_) => None,
+        }
+    }
 }
 
 /// Where the new thing of a [`Put`] comes from.

@@ -18,9 +18,15 @@ pub(super) struct Powers {
 
 /// What makes a tree, and what changes it.
 pub(super) fn case(powers: Powers) -> BoxedStrategy<(Vec<Step>, Vec<Step>)> {
-    (any::<bool>(), setup(powers), program(powers))
-        .prop_map(move |(own, mut setup, mut steps)| {
+    (any::<bool>(), any::<bool>(), setup(powers), program(powers))
+        .prop_map(move |(own, linked, mut setup, mut steps)| {
             setup.retain(|step| can_be_there(powers, own, &step.1));
+            // What is no regular file and has several names cannot be changed by root (docs/LIMITS.md).
+            setup.retain(|step| match step.1 {
+                Call::Link(..) | Call::LinkFollow(..) => linked,
+                Call::Fifo(..) => !linked,
+                _ => true,
+            });
             steps.retain(|step| can_be_done(powers, own, &step.1));
             (setup, steps)
         })
@@ -33,7 +39,7 @@ fn can_be_there(powers: Powers, own: bool, call: &Call) -> bool {
     match call {
         Call::Mkdir(..) | Call::Symlink(..) => !own,
         Call::Fifo(..) => !own && powers.held,
-        Call::Link(..) | Call::LinkFollow(..) => false,
+        Call::Link(..) | Call::LinkFollow(..) => !own && powers.root,
         _ => powers.root || !own,
     }
 }

@@ -155,6 +155,12 @@ impl Model {
         self.get(path)?.object.version.get()
     }
 
+    /// How many names events have given the object at a path, or met it under.
+    pub(crate) fn names(&self, path: &[u8]) -> usize {
+        self.get(path)
+            .map_or(0, |known| Rc::strong_count(&known.object))
+    }
+
     /// An entry of its own for something made here.
     pub(crate) fn created(&mut self, path: &[u8], stat: Option<&Stat>, version: Option<VersionId>) {
         let object = Object {

@@ -153,12 +153,14 @@ impl Recorder {
     /// is [confirmed](Self::confirm_seal).
     pub(crate) fn seal_name(&mut self, covers: &Covers, path: &[u8], seen: &Seen) -> Option<Seal> {
         let id = self.model.version(path)?;
-        if seen.kind() != Kind::File || seen.stat.nlink > 1 {
+        // Names that a real file has besides, and the session has not met, do not keep the content: they are not the copy's.
+        if seen.kind() != Kind::File || seen.stat.nlink > 1 && self.model.names(path) > 1 {
             return None;
         }
         let (dir, name) = covers.upper(path)?;
-        // A file that may not be read is linked, whatever its size.
+        // A file that may not be read is linked, whatever its size; and one with further names, which show what is written yet.
         if seen.stat.size <= SMALL
+            && seen.stat.nlink == 1
             && let Ok(file) = open_for_reading(dir, &name)
         {
             let copied = self.versions.seal_content(id, file.as_fd());

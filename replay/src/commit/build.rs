@@ -5,6 +5,7 @@ use super::place::Parents;
 use crate::conflict::{Advice, Conflict, Reason};
 use crate::layer::Origin;
 use crate::ledger::PlanFile;
+use crate::node::Node;
 use crate::options::{OnConflict, Options};
 use crate::plan::{Note, PlanError};
 use crate::recollect::Recollection;
@@ -15,7 +16,6 @@ use crate::sys;
 use effigy_journal::Session;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
 mod attributes;
 mod names;
@@ -56,7 +56,7 @@ pub(super) fn build(
         masters: HashMap::new(),
         opened: HashSet::new(),
         rewritten: HashMap::new(),
-        removed_links: OnceCell::new(),
+        has_links: OnceCell::new(),
         names: HashMap::new(),
         first: Vec::new(),
         layer: Vec::new(),
@@ -74,7 +74,22 @@ pub(super) fn build(
     while index < scanned.items.len() {
         index = builder.visit(index)?.max(index + 1);
     }
+    builder.part()?;
     builder.into_file(file)
+}
+
+/// A real file, under a name that it has before all steps.
+pub(super) struct Other {
+    at: Loc,
+    node: Node,
+    /// The session may have changed it.
+    changed: bool,
+}
+
+/// Whether it stands for a real file that has several names.
+pub(in crate::commit) fn has_several_names(item: &Item) -> bool {
+    let real = item.real.as_ref();
+    real.is_some_and(|real| real.nlink > 1 && !real.is_dir())
 }
 
 pub(super) struct Builder<'a> {
@@ -92,7 +107,7 @@ pub(super) struct Builder<'a> {
     pub(super) opened: HashSet<Loc>,
     /// By real inode: the step that rewrites it.
     rewritten: HashMap<(u32, u64), usize>,
-    removed_links: OnceCell<HashMap<PathBuf, usize>>,
+    has_links: OnceCell<bool>,
     /// What was done under each name of a file that has several.
     names: HashMap<names::Inode, Vec<names::Named>>,
     /// In this order: opening directories of layers; changes of layers; changes of names and contents; attributes.
@@ -217,37 +232,48 @@ impl<'a> Builder<'a> {
         (!std::ptr::eq(master, item)).then_some(master)
     }
 
-    /// The deleted item that a new file was, when other hard links of it remain.
-    fn former(&self, item: &Item) -> Option<&'a Item> {
-        let removed = self.removed_links();
-        if removed.is_empty() {
-            return None;
-        }
-        let upper = item.upper?;
-        let former = self.memory.former_names(&path_of(self.session, item));
-        let mut found = former.iter().filter_map(|path| removed.get(path));
-        let other = self.item(*found.next()?);
-        other
-            .real
-            .filter(|real| real.looks_like(&upper))
-            .map(|_| other)
+    /// The real file that an item is to become a name of.
+    fn other_name(&self, item: &Item) -> Option<Other> {
+        let other = match self.former(item) {
+            Some(former) => former,
+            None => {
+                let master = self.master(item)?;
+                Other {
+                    at: Loc::Target(master.cover, master.rel.clone()),
+                    node: master.real?,
+                    changed: false,
+                }
+            }
+        };
+        (item.real.map(|real| real.ino) != Some(other.node.ino)).then_some(other)
     }
 
-    /// Removed names of files that have others.
-    fn removed_links(&self) -> &HashMap<PathBuf, usize> {
-        self.removed_links.get_or_init(|| {
-            let removed = |item: &Item| {
-                let several = item
-                    .real
-                    .is_some_and(|real| !real.is_dir() && real.nlink > 1);
-                several && item.what == What::Deleted
-            };
-            let items = self.scanned.items.iter().enumerate();
-            items
-                .filter(|(_, item)| removed(item))
-                .map(|(index, item)| (path_of(self.session, item), index))
-                .collect()
+    /// The file with several names that an item was under another name.
+    fn former(&self, item: &Item) -> Option<Other> {
+        let upper = item.upper.filter(|upper| !upper.is_dir())?;
+        if !self.has_links() {
+            return None;
+        }
+        let path = path_of(self.session, item);
+        if self.memory.is_changed_in_place(&path) == Some(true) {
+            return None;
+        }
+        let mut names = self.memory.former_names(&path).into_iter();
+        names.find_map(|name| {
+            let (cover, rel) = self.scanned.place(self.session, &name)?;
+            let node = self.parents.target(cover)?.find(&rel).ok().flatten()?;
+            let is_it = node.nlink > 1 && node.kind == upper.kind;
+            let at = Loc::Target(cover, rel);
+            let changed = true;
+            is_it.then_some(Other { at, node, changed })
         })
+    }
+
+    /// Whether any real file that the session has changed, moved or removed has several names.
+    fn has_links(&self) -> bool {
+        *self
+            .has_links
+            .get_or_init(|| self.scanned.items.iter().any(has_several_names))
     }
 
     /// Whether the real file is written in place because other names of it must follow.
@@ -295,20 +321,16 @@ impl<'a> Builder<'a> {
             }
             What::Merged => Ok(index + 1),
             What::Metadata if selected => {
-                match self.master(item) {
-                    Some(master) if master.real.map(|r| r.ino) != item.real.map(|r| r.ino) => {
-                        self.link(index, master)?
-                    }
+                match self.other_name(item) {
+                    Some(other) => self.link(index, other)?,
                     _ if self.is_replaced(item) => self.put_node(index)?,
                     _ => self.meta(index)?,
                 }
                 Ok(index + 1)
             }
             What::Content if selected => {
-                match self.master(item) {
-                    Some(master) if master.real.map(|r| r.ino) != item.real.map(|r| r.ino) => {
-                        self.link(index, master)?
-                    }
+                match self.other_name(item) {
+                    Some(other) => self.link(index, other)?,
                     _ if self.is_rewritten(item) => self.rewrite(index)?,
                     _ => self.put_node(index)?,
                 }
@@ -321,8 +343,8 @@ impl<'a> Builder<'a> {
             What::TypeChanged if real_dir => self.directory_replaced(index),
             What::Added | What::Missing | What::TypeChanged => {
                 if selected {
-                    match self.master(item).or_else(|| self.former(item)) {
-                        Some(master) => self.link(index, master)?,
+                    match self.other_name(item) {
+                        Some(other) => self.link(index, other)?,
                         None => self.put_node(index)?,
                     }
                 }
@@ -347,7 +369,7 @@ impl<'a> Builder<'a> {
         }
         // Copies cannot be made links of a real file afterwards: then every entry is put by itself.
         let range = &self.scanned.items[index + 1..item.end];
-        let links = range.iter().any(|below| self.master(below).is_some());
+        let links = range.iter().any(|below| self.other_name(below).is_some());
         if self.whole(index) && (!links || self.moves(item)?) {
             self.put_tree(index)?;
             return Ok(item.end);
@@ -372,6 +394,8 @@ impl<'a> Builder<'a> {
         if let Some(below) = first_unselected(self.scanned, &self.chosen.selected, index) {
             let path = path_of(self.session, below);
             self.refuse(index, Reason::ExcludedBelow { path });
+        } else if let Some(other) = self.other_name(item) {
+            self.link(index, other)?;
         } else {
             self.put_node(index)?;
         }

@@ -77,18 +77,31 @@ impl Engine<'_> {
     pub(super) fn before_moves(&self, loc: &Loc) -> Loc {
         let mut at = loc.clone();
         for step in self.plan.steps.iter().rev() {
-            if let Step::Put(put) = step
-                && put
-                    .new
-                    .as_ref()
-                    .is_some_and(|new| new.source == Source::Move)
-                && let Some(rest) = below(&at, &put.target)
+            let Step::Put(put) = step else { continue };
+            let joined = |loc: &Loc, rest: &[u8]| match rest.is_empty() {
+                true => loc.clone(),
+                false => loc.join(rest),
+            };
+            if let Some(archive) = put.archive.as_ref().filter(|_| !put.copied)
+                && let Some(rest) = at.below(archive)
             {
-                at = if rest.is_empty() {
-                    put.hold.clone()
-                } else {
-                    put.hold.join(&rest)
-                };
+                at = joined(&put.target, &rest);
+                continue;
+            }
+            if let Some(crate::step::New {
+                source: Source::Link(from),
+                ..
+            }) = &put.new
+                && at == put.target
+            {
+                // Linked before anything is moved.
+                return from.clone();
+            }
+            let moved = |new: &crate::step::New| new.source == Source::Move;
+            if put.new.as_ref().is_some_and(moved)
+                && let Some(rest) = at.below(&put.target)
+            {
+                at = joined(&put.hold, &rest);
             }
         }
         at
@@ -98,23 +111,6 @@ impl Engine<'_> {
     pub(super) fn relocates(&self) -> bool {
         let relocation = |step: &Step| matches!(step, Step::Put(put) if is_relocation(put));
         self.plan.steps.iter().any(relocation)
-    }
-}
-
-/// What is left of a place below another one.
-fn below(loc: &Loc, above: &Loc) -> Option<Vec<u8>> {
-    let (rest, same) = match (loc, above) {
-        (Loc::Target(n, loc), Loc::Target(m, above)) => {
-            (loc.strip_prefix(above.as_slice())?, n == m)
-        }
-        (Loc::Session(loc), Loc::Session(above)) => (loc.strip_prefix(above.as_slice())?, true),
-        _ => return None,
-    };
-    match rest.split_first() {
-        _ if !same => None,
-        None => Some(Vec::new()),
-        Some((b'/', rest)) => Some(rest.to_vec()),
-        Some(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::ReplayError;
 use super::ground::{Ground, join, parent};
 use super::model::{Born, Obj, ROOT, Slot};
+use super::parted;
 use super::source::{View, attributes, holds};
 use super::standing::Standing;
 use crate::conflict::{Advice, Conflict, Reason};
@@ -116,6 +117,7 @@ impl<'a> Lower<'a> {
         self.relocate_all()?;
         self.change(ROOT, b"", Some(b""))?;
         self.walk(ROOT, b"", Some(b""))?;
+        self.part()?;
         if !self.conflicts.is_empty() {
             self.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
             self.conflicts.dedup_by(|a, b| a.path == b.path);
@@ -409,17 +411,16 @@ impl<'a> Lower<'a> {
                 .refuse(fin, Reason::Forbidden { errno, at }, Some(real))
                 .map(drop);
         }
-        let Loc::Session(source) = bytes.from.clone() else {
+        let Some(target) = self.ground.loc(fin) else {
+            return Ok(());
+        };
+        let (Loc::Session(source), Loc::Session(archive)) =
+            (bytes.from.clone(), self.next_archive())
+        else {
             return Err(ReplayError::NoContent {
                 seq: 0,
                 path: self.ground.shown(fin),
             });
-        };
-        let Loc::Session(archive) = self.next_archive() else {
-            return Ok(());
-        };
-        let Some(target) = self.ground.loc(fin) else {
-            return Ok(());
         };
         let mut new = real;
         new.size = bytes.len;
@@ -434,6 +435,44 @@ impl<'a> Lower<'a> {
             source,
             archive,
         }));
+        Ok(())
+    }
+
+    /// Files that have lost all names the session knew, and have others: these show what was done under the lost ones.
+    fn part(&mut self) -> Done {
+        let states = self.view.wanted.states.keys();
+        let parted = states.filter(|obj| {
+            matches!(self.born(**obj), Born::Real(_)) && !self.homes.contains_key(obj)
+        });
+        let mut parted: Vec<Obj> = parted.copied().collect();
+        parted.sort_unstable();
+        for obj in parted {
+            let originals = &self.view.loaded.model.object(obj).originals;
+            let names = originals.iter().filter_map(|slot| self.was_at(*slot));
+            let names: Vec<_> = names
+                .filter_map(|here| Some((self.ground.loc(&self.position(&here))?, here)))
+                .collect();
+            let Some(parting) = parted::parting(&self.view, &self.ground, &self.main, obj, &names)?
+            else {
+                continue;
+            };
+            if let Some(errno) = self.ground.is_owned(&parting.real) {
+                let at = self.ground.shown(&parting.path);
+                self.refuse(
+                    &parting.path,
+                    Reason::Forbidden { errno, at },
+                    Some(parting.real),
+                )?;
+                continue;
+            }
+            let Loc::Session(archive) = self.next_archive() else {
+                continue;
+            };
+            match parting.step(archive) {
+                Step::Meta(meta) => self.metas.push(meta),
+                other => self.rewrites.push(other),
+            }
+        }
         Ok(())
     }
 
@@ -542,6 +581,6 @@ fn is_below(path: &[u8], dir: &[u8]) -> bool {
 }
 
 /// Whether everything but the time agrees.
-fn is_alike(one: &Meta, other: &Meta) -> bool {
+pub(super) fn is_alike(one: &Meta, other: &Meta) -> bool {
     (one.mode, one.uid, one.gid) == (other.mode, other.uid, other.gid) && one.xattrs == other.xattrs
 }

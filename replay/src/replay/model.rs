@@ -356,10 +356,12 @@ impl Model {
             return obj;
         }
         let real = fresh && matches!(self.object(slot.dir).born, Born::Real(_));
-        let linked = before
-            .filter(|stat| real && stat.nlink > 1 && stat.kind != Kind::Directory)
+        let stat = before.filter(|stat| real && stat.kind != Kind::Directory);
+        // The last name that is met may be the last that is left.
+        let known = stat.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
+        let linked = stat
+            .filter(|stat| stat.nlink > 1)
             .map(|stat| (stat.dev, stat.ino));
-        let known = linked.and_then(|id| self.linked.get(&id).copied());
         let obj = match known {
             Some(obj) => obj,
             None => {

@@ -315,6 +315,41 @@ impl<'a> View<'a> {
         meta
     }
 
+    /// What was done to a file of before the session under names that are no more its own: its content, if that was changed, and its
+    /// attributes. It concerns the names that the session has not met. `None` when nothing was done, or it is not known what.
+    pub(super) fn parting(
+        &self,
+        ground: &Ground,
+        obj: Obj,
+        before: &Meta,
+        node: &Node,
+    ) -> Option<(Option<Bytes>, Meta)> {
+        let state = self.state(obj)?;
+        let bytes = match state.content {
+            Some(at) => {
+                let mut bytes = self.version(ground, at, self.version_of(at)?).ok()?;
+                // Whoever held it open may have gone on writing.
+                if let Loc::Session(rel) = &bytes.from
+                    && rel.starts_with(b"versions/")
+                    && self.is_complete(obj)
+                {
+                    bytes.len = ground.store.find(rel).ok()??.size;
+                }
+                Some(bytes)
+            }
+            None => None,
+        };
+        let mut after = self.changed(ground, obj, before, node);
+        if let Some(stat) = self.sealed(state).filter(|_| self.is_complete(obj)) {
+            (after.mode, after.uid, after.gid) = (stat.mode & 0o7777, stat.uid, stat.gid);
+        }
+        Some((bytes, after))
+    }
+
+    fn version_of(&self, at: At) -> Option<VersionId> {
+        self.loaded.effects[at as usize].op.version()
+    }
+
     fn sealed(&self, state: &State) -> Option<effigy_journal::Stat> {
         let version = self.loaded.effects[state.content? as usize].op.version()?;
         self.loaded.versions.get(version)?.stat
@@ -347,7 +382,11 @@ impl<'a> View<'a> {
                 // Whoever opened the file last may have set its time, under that name.
                 let copies = self.copies(ground, obj);
                 let last = self.under(&copies, at).filter(|_| is_split(&copies));
+                // Opened and not written to, it has the time that it had.
+                let before = self.loaded.model.object(obj).before;
+                let before = before.map(|stat| from(stat.mtime));
                 let last = last.map(|last| copies[last].1.1);
+                let last = last.filter(|node| Some(node.mtime) != before);
                 exact.map(|(_, node)| last.unwrap_or(node).mtime)
             }
         }

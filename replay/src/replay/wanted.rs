@@ -43,7 +43,7 @@ pub(super) struct Added {
 
 /// The outcome.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Names the chosen effects have touched.
     entries: HashMap<Slot, Option<Obj>>,
     pub(super) states: HashMap<Obj, State>,

@@ -8,6 +8,7 @@ use crate::recollect::{Identity, Recollection};
 use crate::sys;
 use effigy_journal::Session;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -92,19 +93,13 @@ pub(super) fn resolve(
 
 /// Whether something stands at a path below the layers.
 fn stands(session: &Session, scanned: &Scanned, path: &Path) -> bool {
-    let covers = session.record.covers.iter().enumerate();
-    let cover = covers
-        .filter(|(_, cover)| path.starts_with(&cover.mount_point))
-        .max_by_key(|(_, cover)| cover.mount_point.as_os_str().len());
-    let Some((index, cover)) = cover else {
+    let Some((cover, rel)) = scanned.place(session, path) else {
         return true;
     };
-    let (Some(Some(beneath)), Ok(rel)) = (
-        scanned.beneath.get(index),
-        path.strip_prefix(&cover.mount_point),
-    ) else {
+    let Some(Some(beneath)) = scanned.beneath.get(cover as usize) else {
         return true;
     };
+    let rel = Path::new(OsStr::from_bytes(&rel));
     let (Some(parent), Some(name)) = (rel.parent(), rel.file_name()) else {
         return true;
     };

@@ -274,7 +274,8 @@ impl Supervisor {
                 Kind::Symlink => Self::on_link(object, |path| {
                     sys::setxattr(path, name, value, flags, false)
                 }),
-                _ => sys::setxattr(path, name, value, flags, true),
+                _ => sys::setxattr(path, name, value, flags, true)
+                    .inspect(|()| Self::keep_name(object)),
             },
             &mut Besides::by_descriptor(at, at_flags),
         )
@@ -299,11 +300,26 @@ impl Supervisor {
             &op,
             &|object, path| match object.seen.kind() {
                 Kind::Symlink => Self::on_link(object, |path| sys::removexattr(path, name, false)),
-                _ => sys::removexattr(path, name, true),
+                _ => sys::removexattr(path, name, true).inspect(|()| Self::keep_name(object)),
             },
             &mut Besides::by_descriptor(at, at_flags),
         )
         .map(drop)
+    }
+
+    /// Of a file that was copied up under another of its names, overlayfs gives the layer this one only when anything but extended
+    /// attributes is set under it: without, the layer would lose the file with the other name.
+    fn keep_name(object: &Object) {
+        let stat = &object.seen.stat;
+        if object.seen.kind() == Kind::File && stat.nlink > 1 {
+            // Whoever may set an attribute and not the mode is no owner; then there is nothing that could be done.
+            let _ = sys::fchmodat2(
+                object.fd.as_fd(),
+                c"",
+                stat.mode & 0o7777,
+                EMPTY_PATH.cast_unsigned(),
+            );
+        }
     }
 
     /// An attribute of a symbolic link itself can only be reached by name; `call` gets one below a held parent.

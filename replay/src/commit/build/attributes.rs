@@ -1,15 +1,19 @@
 //! Steps that change a real inode and keep it: its attributes, or, where it has other names, its content.
 
-use super::Builder;
+use super::{Builder, Other};
 use crate::commit::check::Refusal;
+use crate::commit::choose::path_of;
 use crate::commit::place::parent_of;
+use crate::conflict::Conflict;
 use crate::meta::{Meta, Xattrs, xattrs};
 use crate::net::NetError;
 use crate::node::{FileType, Node};
 use crate::plan::PlanError;
 use crate::root::Root;
-use crate::scan::Item;
+use crate::scan::{Item, streams_differ};
 use crate::step::{Loc, Rewrite, SetMeta, Step};
+use std::fs::File;
+use std::io;
 
 impl Builder<'_> {
     /// Attributes of the layer's inode.
@@ -81,12 +85,25 @@ impl Builder<'_> {
             return Ok(());
         }
         let before = self.real_meta(item, &old)?;
+        self.note_overwritten(index);
+        let source = self.upper_rel(item.cover, &item.rel);
+        self.rewrite_as(item, new, old, before, source)
+    }
+
+    /// Writes what an item holds over a real file that has, or is to have, the item's name.
+    fn rewrite_as(
+        &mut self,
+        item: &Item,
+        new: Node,
+        old: Node,
+        before: Meta,
+        source: Vec<u8>,
+    ) -> Result<(), PlanError> {
         let after = self.upper_meta(item)?;
         self.note_name(item, &old, &before, &after);
         let Loc::Session(archive) = self.next_archive() else {
             return Ok(());
         };
-        let source = self.upper_rel(item.cover, &item.rel);
         if let Some(parent) = parent_of(&source) {
             self.open_layer_directory(parent)?;
         }
@@ -119,13 +136,83 @@ impl Builder<'_> {
                 }
             }
             None => {
-                self.note_overwritten(index);
                 self.rewritten
                     .insert((item.cover, old.ino), self.main.len());
                 self.main.push(Step::Rewrite(step));
             }
         }
         Ok(())
+    }
+}
+
+impl Builder<'_> {
+    /// Makes the real file that gets an item's name what the session has made of it. `source` is where that is when all names are
+    /// in place.
+    pub(super) fn change(
+        &mut self,
+        item: &Item,
+        other: &Other,
+        source: Vec<u8>,
+    ) -> Result<(), PlanError> {
+        let (Some(upper), Loc::Target(cover, rel)) = (item.upper, &other.at) else {
+            return Ok(());
+        };
+        let Some(root) = self.parents.target(*cover).filter(|_| other.changed) else {
+            return Ok(());
+        };
+        let (old, shown) = (other.node, root.display(rel));
+        let found = attributes(root, rel, &old).map_err(NetError::io(&shown))?;
+        let before = Meta::of(&old, found);
+        let layer = self.upper_rel(item.cover, &item.rel);
+        let differs = upper.is_file()
+            && (upper.size != old.size
+                || upper.size > 0
+                    && content_differs((self.store, &layer, &upper), (root, rel, &old))
+                        .map_err(NetError::io(&shown))?);
+        let mut after = self.upper_meta(item)?;
+        if upper.kind == FileType::Symlink {
+            after.mode = before.mode;
+        }
+        if !differs && after == before {
+            return Ok(());
+        }
+        if let Some(Refusal(reason)) = self.check_owner(item, &old) {
+            self.conflicts.push(Conflict {
+                path: path_of(self.session, item),
+                reason,
+                wanted: item.upper,
+                found: Some(old),
+            });
+            return Ok(());
+        }
+        if differs {
+            return self.rewrite_as(item, upper, old, before, source);
+        }
+        self.note_name(item, &old, &before, &after);
+        if after.mtime == before.mtime {
+            after.mtime = None;
+        }
+        self.metas.push(SetMeta {
+            target: Loc::Target(item.cover, item.rel.clone()),
+            node: old,
+            before,
+            after,
+            made_by: None,
+            aid: false,
+        });
+        Ok(())
+    }
+}
+
+/// Whether two files of one size differ. Of one that its owner cannot read the time is all there is to go by.
+fn content_differs(one: (&Root, &[u8], &Node), other: (&Root, &[u8], &Node)) -> io::Result<bool> {
+    let open = |(root, rel, _): (&Root, &[u8], &Node)| root.open_file(rel, libc::O_RDONLY);
+    match (open(one), open(other)) {
+        (Ok(a), Ok(b)) => streams_differ(File::from(a), File::from(b), one.2.size),
+        (Err(e), _) | (_, Err(e)) if e.raw_os_error() == Some(libc::EACCES) => {
+            Ok(one.2.mtime != other.2.mtime)
+        }
+        (Err(e), _) | (_, Err(e)) => Err(e),
     }
 }
 

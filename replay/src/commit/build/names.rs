@@ -5,12 +5,20 @@
 
 use super::Builder;
 use crate::commit::choose::path_of;
+use crate::commit::place::FIXED;
+use crate::conflict::{Conflict, Reason};
 use crate::meta::Meta;
 use crate::node::{Node, Time};
+use crate::plan::PlanError;
+use crate::replay::{ReplayError, parted};
 use crate::scan::Item;
-use crate::step::{SetMeta, Step};
+use crate::step::{Loc, SetMeta, Step};
+use crate::sys;
 use effigy_journal::Timestamp;
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 /// A real inode.
 pub(super) type Inode = ((u32, u32), u64);
@@ -31,14 +39,52 @@ pub(super) fn inode(node: &Node) -> Inode {
 }
 
 impl Builder<'_> {
+    /// Files that have lost all names the command knew, and have others: these show what was done under the lost ones.
+    pub(super) fn part(&mut self) -> Result<(), PlanError> {
+        if !self.has_links() {
+            return Ok(());
+        }
+        let Some(loaded) = self.memory.loaded() else {
+            return Ok(());
+        };
+        let partings = match parted::partings(self.session, loaded, &self.main) {
+            Err(ReplayError::Plan(error)) => return Err(error),
+            other => other.unwrap_or_default(),
+        };
+        for parting in partings {
+            let user = sys::euid();
+            let real = parting.real;
+            let path = PathBuf::from(OsStr::from_bytes(&parting.path));
+            if real.attributes & FIXED != 0 || user != 0 && real.uid != user {
+                let errno = libc::EPERM;
+                let at = path.clone();
+                self.conflicts.push(Conflict {
+                    path,
+                    reason: Reason::Forbidden { errno, at },
+                    wanted: None,
+                    found: Some(real),
+                });
+                continue;
+            }
+            let Loc::Session(archive) = self.next_archive() else {
+                continue;
+            };
+            match parting.step(archive) {
+                Step::Meta(meta) => self.metas.push(meta),
+                other => self.main.push(other),
+            }
+        }
+        Ok(())
+    }
+
     /// Notes what was done under this name, of a file that has others.
     pub(super) fn note_name(&mut self, item: &Item, real: &Node, before: &Meta, after: &Meta) {
         if real.nlink < 2 || real.is_dir() {
             return;
         }
         let Some(upper) = item.upper else { return };
-        // Another name may be in place already: what this one has brought is told by what the command met under it.
-        let seen = self.memory.seen(&path_of(self.session, item)).copied();
+        // Another name may be in place already: what the session has brought is told by what it first met of the file.
+        let seen = self.memory.before(&path_of(self.session, item)).copied();
         let mode = seen.map_or(before.mode, |seen| seen.mode);
         let mtime = seen.map_or(real.mtime.into(), |seen| seen.mtime);
         self.names.entry(inode(real)).or_default().push(Named {

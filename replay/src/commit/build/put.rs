@@ -1,6 +1,6 @@
 //! Steps that put things at paths, replace and remove them.
 
-use super::Builder;
+use super::{Builder, Other};
 use crate::commit::check::Refusal;
 use crate::commit::place::{is_opaque, parent_of};
 use crate::ledger::archive;
@@ -32,11 +32,10 @@ impl<'a> Builder<'a> {
         }
         // Names inside that are, elsewhere, names of a real file which keeps its inode.
         for below in range.iter().skip(1).filter(|_| moves) {
-            if let Some(master) = self.master(below) {
-                let source = Source::Link(Loc::Target(master.cover, master.rel.clone()));
+            if let Some(other) = self.other_name(below) {
                 let link = New {
-                    source,
-                    node: master.real.unwrap_or(node),
+                    source: Source::Link(other.at.clone()),
+                    node: other.node,
                     tree: false,
                 };
                 let hold = self.next_archive();
@@ -45,9 +44,10 @@ impl<'a> Builder<'a> {
                     old: below.upper,
                     new: Some(link),
                     hold: hold.clone(),
-                    archive: Some(hold),
+                    archive: Some(hold.clone()),
                     copied: false,
                 }));
+                self.change(below, &other, hold.rel().to_vec())?;
             }
         }
         Ok(())
@@ -134,23 +134,19 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Another name of a real file.
-    pub(super) fn link(&mut self, index: usize, master: &Item) -> Result<(), PlanError> {
+    /// Another name of a real file, with what the session has made of that.
+    pub(super) fn link(&mut self, index: usize, other: Other) -> Result<(), PlanError> {
         let item = self.item(index);
-        let Some(node) = master.real else {
-            return Ok(());
+        let new = New {
+            source: Source::Link(other.at.clone()),
+            node: other.node,
+            tree: false,
         };
-        let source = Source::Link(Loc::Target(master.cover, master.rel.clone()));
-        self.put(
-            index,
-            item.real,
-            Some(New {
-                source,
-                node,
-                tree: false,
-            }),
-        )
-        .map(drop)
+        if self.put(index, item.real, Some(new))? {
+            let source = self.upper_rel(item.cover, &item.rel);
+            self.change(item, &other, source)?;
+        }
+        Ok(())
     }
 
     /// A new directory of which only a part is wanted. Whether it could be planned.
