@@ -2,6 +2,7 @@
 
 mod confinement;
 mod explain;
+mod front;
 mod recording;
 pub(crate) mod refusal;
 mod resume;
@@ -23,7 +24,7 @@ use anyhow::Context as _;
 use effigy_journal::session::environment_digest;
 use effigy_journal::{Cover, Exit, Named, Record, RootState, Session, State, Store, Timestamp};
 use effigy_semisolate::{
-    Built, Ended, ExecError, Identity, Plan, Progress, RealTree, Request, Running, Wishes,
+    Built, Ended, ExecError, Group, Identity, Plan, Progress, RealTree, Request, Running, Wishes,
     current_mounts,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -37,8 +38,9 @@ use crate::render::name::escaped;
 use crate::store;
 use crate::terminal::Terminal;
 use confinement::Confinement;
+use front::Front;
 use recording::Recording;
-use signals::Signals;
+use signals::{Forward, Signals};
 use stack::{Beneath, Stack};
 use user::Account;
 
@@ -158,8 +160,13 @@ fn execute(
     identity: Identity,
     cwd: &Path,
 ) -> anyhow::Result<Outcome> {
-    let own_group = std::fs::File::open("/dev/tty").is_err();
-    let signals = Signals::read(own_group).context("cannot read signals")?;
+    let front = Front::of_this_job();
+    let group = match &front {
+        Some(_) => Group::Front,
+        None if std::fs::File::open("/dev/tty").is_err() => Group::Own,
+        None => Group::Callers,
+    };
+    let signals = Signals::read(group != Group::Callers).context("cannot read signals")?;
     let mut request = Request::new(
         args.command.clone(),
         plan,
@@ -172,7 +179,7 @@ fn execute(
     request.user = user.map(|account| account.user);
     request.network = !args.options.no_net;
     request.signal_mask = signals.mask_of_caller();
-    request.own_group = own_group;
+    request.group = group;
     request.without_processes = weaker::may_lack(&args.options, Weaker::Pid);
     if weaker::traces(&args.options) {
         let recording = Recording::prepare(session, identity, request.user.as_ref(), &args.options)
@@ -195,7 +202,11 @@ fn execute(
     session.save_soon().cannot()?;
     // Reaped when all is written down: taking the mounts apart takes as long.
     let mut running = ready.go().cannot()?;
-    let outcome = match attend(&mut running, &signals) {
+    let attended = attend(&mut running, &signals, front.as_ref());
+    if let Some(front) = &front {
+        front.take_back();
+    }
+    let outcome = match attended {
         Ok(outcome) => outcome,
         Err(error) => return Ok(Outcome::Lost(error)),
     };
@@ -216,12 +227,19 @@ fn execute(
 }
 
 /// Follows a running command and passes on to it what is meant for it.
-fn attend(running: &mut Running, signals: &Signals) -> anyhow::Result<Outcome> {
+fn attend(
+    running: &mut Running,
+    signals: &Signals,
+    front: Option<&Front>,
+) -> anyhow::Result<Outcome> {
     let mut not_started = None;
     loop {
         wait(running.readable(), signals.arriving.as_fd())?;
         while let Some(signal) = signals.next_to_forward() {
-            running.signal(signal);
+            match signal {
+                Forward::Command(signal) => running.signal(signal),
+                Forward::Group(signal) => running.signal_group(signal),
+            }
         }
         if !readable(running.readable())? {
             continue;
@@ -229,8 +247,13 @@ fn attend(running: &mut Running, signals: &Signals) -> anyhow::Result<Outcome> {
         match running.wait() {
             Progress::NotStarted(error) => not_started = Some(error),
             Progress::Stopped(signal) => {
-                signals.stop_like_command(signal);
-                running.signal(nix::libc::SIGCONT);
+                if !front.is_some_and(|front| front.is_waited_for(signal)) {
+                    signals.stop_like_command(signal);
+                }
+                if let Some(front) = front {
+                    front.lend(running);
+                }
+                running.signal_group(nix::libc::SIGCONT);
             }
             Progress::Continued => {}
             Progress::Ended(ended) => {

@@ -65,8 +65,7 @@ as_everyone! {
             return;
         }
         let steps = ["s:echo hi >f; echo 'seen'inside\n", "e:seeninside", "s:exit\n", "e:Commit these changes", "s:y\n"];
-        // dash cannot give the terminal back to a group it does not see, and ends with 2 for it.
-        let done = talk_to_effigy(scene, &["try", "explore"], &steps);
+        let done = talk_to_effigy(scene, &["try", "explore"], &steps).must_succeed();
         assert_eq!(scene.sh("cat f").run().text(), "hi\n", "{done}");
     }
 
@@ -195,6 +194,44 @@ as_everyone! {
         assert_eq!(scene.summary("s"), ["A @/area/work/f"], "{done}");
         assert!(!done.text().contains("no job control"), "{done}");
         done.must_exit(4);
+    }
+
+    fn a_shell_that_gives_the_terminal_back_when_it_ends(scene: &Scene) {
+        if !has(scene, "python3") || !has(scene, "dash") {
+            return;
+        }
+        let steps = ["s:(echo run''ning; exec sleep 3006)\n", "e:running", "s:\u{1a}", "e:Stopped", "s:kill -9 %1; wait; echo x >f\n", "s:exit 3\n", "s:exit 3\n"];
+        for options in [&["-s", "s"][..], &["--no-trace"]] {
+            let arguments: Vec<&str> = ["run", "-n"].iter().chain(options).chain(&["--", "dash", "-i"]).copied().collect();
+            talk_to_effigy(scene, &arguments, &steps).must_exit(3);
+        }
+        assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
+    }
+
+    fn jobs_go_to_the_background_and_come_back(scene: &Scene) {
+        if !has(scene, "python3") || !has(scene, "bash") {
+            return;
+        }
+        let done = talk(
+            scene,
+            &["bash", "--norc", "--noprofile", "-i"],
+            &[
+                "s:PS1='> '\n", "s:\"$EFFIGY\" run -n -s s -- sh -c 'echo rea''dy; while read line; do echo got-$line | tee -a f; done'; echo sta''tus $?\n",
+                "e:ready", "s:\u{1a}", "e:Stopped", "s:bg; echo beh''ind\n", "e:behind", "s:fg\n", "e:run -n", "s:one\n", "e:got-one",
+                "s:\u{1a}", "e:Stopped", "s:fg; echo sta''tus $?\n", "e:run -n", "s:two\n", "e:got-two", "s:\u{3}", "e:status 130", "s:exit\n",
+            ],
+        );
+        done.must_succeed();
+        assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
+    }
+
+    fn what_stops_nothing_outside_stops_nothing_inside(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        let done = talk_to_effigy(scene, &["run", "-n", "-s", "s", "--", "sh", "-c", "echo ready; read line; echo $line >f"], &["e:ready", "s:\u{1a}", "s:word\n"]);
+        done.must_succeed();
+        assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
     }
 
     fn vi_edits_a_file(scene: &Scene) {

@@ -35,6 +35,10 @@ pub(crate) enum ToSupervisor {
     Go,
     /// Send this signal to the command.
     Signal(i32),
+    /// Send this signal to the command's process group, if that is its own.
+    GroupSignal(i32),
+    /// Put the command's group in front on the terminal.
+    Front,
 }
 
 /// From init to the supervisor.
@@ -65,6 +69,10 @@ pub(crate) enum ToInit {
     Go,
     /// Send this signal to the command.
     Signal(i32),
+    /// Send this signal to the command's process group, if that is its own.
+    GroupSignal(i32),
+    /// Put the command's group in front on the terminal.
+    Front,
 }
 
 /// How the command ended.

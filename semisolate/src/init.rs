@@ -20,7 +20,7 @@ use nix::unistd::{ForkResult, Pid};
 use crate::channel::{Channel, Ended, ExecFailure, Exit, FromInit, ToInit};
 use crate::devices;
 use crate::error::{Context, StartError};
-use crate::run::Request;
+use crate::run::{Group, Request};
 use crate::supervisor::Limit;
 use crate::sys;
 use crate::view::Owner;
@@ -140,11 +140,14 @@ fn reap(
         while children.read_signal()?.is_some() {}
         if from_supervisor {
             match init.channel.receive()? {
-                Some(ToInit::Signal(signal)) => {
-                    if let Ok(signal) = Signal::try_from(signal) {
-                        // It may have ended in this instant.
-                        let _ended = kill(command, signal);
-                    }
+                Some(ToInit::Signal(signal)) => send(signal, command),
+                Some(ToInit::GroupSignal(signal)) => match init.request.group {
+                    Group::Callers => send(signal, command),
+                    Group::Own | Group::Front => send(signal, Pid::from_raw(-command.as_raw())),
+                },
+                Some(ToInit::Front) => {
+                    // The terminal may have been hung up.
+                    let _hung_up = put_in_front(command);
                 }
                 Some(_) => {}
                 None => sys::exit_now(1),
@@ -330,10 +333,14 @@ fn execute(
     if let Err(error) = nix::unistd::chdir(program.working_directory.as_c_str()) {
         return ExecFailure::WorkingDirectory(error as i32);
     }
-    if init.request.own_group
+    if init.request.group != Group::Callers
         && let Err(error) = nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))
     {
         return ExecFailure::Program(error as i32);
+    }
+    if init.request.group == Group::Front {
+        // The terminal may have been hung up.
+        let _hung_up = put_in_front(Pid::this());
     }
     if let Err(error) = sys::close_on_exec_from(3) {
         return ExecFailure::Program(number(error));
@@ -347,7 +354,7 @@ fn execute(
     {
         return ExecFailure::User(number(error));
     }
-    if !init.request.own_group
+    if init.request.group != Group::Own
         && let Err(error) = sys::forbid_typing()
     {
         return ExecFailure::Terminal(number(error));
@@ -368,6 +375,25 @@ fn execute(
         }
     }
     ExecFailure::Program(answer)
+}
+
+fn send(signal: i32, to: Pid) {
+    if let Ok(signal) = Signal::try_from(signal) {
+        // It may have ended in this instant.
+        let _ended = kill(to, signal);
+    }
+}
+
+/// Puts a process group in front on the terminal that is standard input.
+fn put_in_front(group: Pid) -> nix::Result<()> {
+    let mut stop = SigSet::empty();
+    stop.add(Signal::SIGTTOU);
+    let mut before = SigSet::empty();
+    // From the background it stops whoever does not block it.
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), Some(&mut before))?;
+    let result = nix::unistd::tcsetpgrp(std::io::stdin(), group);
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
+    result
 }
 
 fn read_failure(failed: &OwnedFd) -> Option<ExecFailure> {

@@ -46,7 +46,7 @@ pub use ids::{Identity, User};
 pub use nodes::NodeMaker;
 pub use plan::{Lower, LowerCover, Plan, PlanError, Tree, Wishes};
 pub use record::{Recorder, World};
-pub use run::{Progress, Ready, Request, Running};
+pub use run::{Group, Progress, Ready, Request, Running};
 pub use supervisor::{Pump, Turn};
 pub use tree::RealTree;
 pub use view::{Built, BuiltCover};

@@ -44,14 +44,24 @@ pub struct Request<'r> {
     pub network: bool,
     /// The signal mask that the command is to have.
     pub signal_mask: SigSet,
-    /// Gives the command a process group of its own, so that what it sends to its group reaches nobody outside. Not for a command
-    /// with a terminal: it must be in the group that the shell put in front.
-    pub own_group: bool,
+    /// Which process group the command is in.
+    pub group: Group,
     /// Where no process directory can be mounted (containers mask parts of theirs), go on with what of the machine's own is harmless:
     /// read-only, and without its processes listed.
     pub without_processes: bool,
     /// Records what the command does.
     pub recorder: Option<Box<dyn Recorder + 'r>>,
+}
+
+/// The process group of the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// The caller's. From inside it has no number: an interactive shell that wants to give the terminal back to it cannot.
+    Callers,
+    /// One of its own, for a command without a terminal: what it sends to its group reaches nobody outside.
+    Own,
+    /// One of its own, in front on the terminal that is standard input. The caller's must be in front until then.
+    Front,
 }
 
 /// A semisolate in which nothing runs yet.
@@ -108,7 +118,7 @@ impl<'r> Request<'r> {
             layers,
             network: true,
             signal_mask: SigSet::empty(),
-            own_group: false,
+            group: Group::Callers,
             without_processes: false,
             recorder: None,
         }
@@ -208,6 +218,18 @@ impl Running {
     pub fn signal(&self, signal: i32) {
         // A supervisor that is gone is told by `wait`.
         let _gone = self.send(ToSupervisor::Signal(signal));
+    }
+
+    /// Sends a signal to the command and all in its process group, if that is its own.
+    pub fn signal_group(&self, signal: i32) {
+        // As above.
+        let _gone = self.send(ToSupervisor::GroupSignal(signal));
+    }
+
+    /// Puts the group of a command that has one of its own in front on the terminal.
+    pub fn to_front(&self) {
+        // As above.
+        let _gone = self.send(ToSupervisor::Front);
     }
 
     fn send(&self, message: ToSupervisor) -> Result<(), StartError> {

@@ -276,11 +276,16 @@ impl Pump<'_> {
         let [from_caller, from_init] = ready(self.readable(), PollTimeout::ZERO)?;
         if from_caller {
             match self.channel.receive()? {
-                Some(ToSupervisor::Signal(signal)) => {
+                Some(message) => {
+                    let message = match message {
+                        ToSupervisor::Signal(signal) => Some(ToInit::Signal(signal)),
+                        ToSupervisor::GroupSignal(signal) => Some(ToInit::GroupSignal(signal)),
+                        ToSupervisor::Front => Some(ToInit::Front),
+                        ToSupervisor::Mapped | ToSupervisor::Go => None,
+                    };
                     // Init may have ended.
-                    let _gone = self.init.send(&ToInit::Signal(signal));
+                    let _gone = message.map(|message| self.init.send(&message));
                 }
-                Some(_) => {}
                 None => return Ok(Turn::Abandoned),
             }
         }

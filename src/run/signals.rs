@@ -2,6 +2,7 @@
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::{getpgrp, getpid, getppid, getsid};
 
 /// Signals that would end or stop effigy: they are read, never delivered.
 const READ: [Signal; 9] = [
@@ -15,6 +16,14 @@ const READ: [Signal; 9] = [
     Signal::SIGTTIN,
     Signal::SIGTTOU,
 ];
+
+/// A signal, and whom it is for.
+pub(crate) enum Forward {
+    /// The command: somebody sent it to effigy.
+    Command(i32),
+    /// The command's process group: the terminal sent it to effigy's.
+    Group(i32),
+}
 
 /// Signals on their way through effigy.
 pub(crate) struct Signals {
@@ -44,7 +53,7 @@ impl Signals {
     }
 
     /// The next signal that is meant for the command and has not reached it by itself.
-    pub(crate) fn next_to_forward(&self) -> Option<i32> {
+    pub(crate) fn next_to_forward(&self) -> Option<Forward> {
         while let Ok(Some(info)) = self.arriving.read_signal() {
             if let Some(signal) = self.forwarded(&info) {
                 return Some(signal);
@@ -55,14 +64,19 @@ impl Signals {
 
     /// The terminal sends to the whole process group, and the command is in it; so is what is inside, when it says `kill 0`. Only
     /// what somebody outside sent is forwarded, unless the command's group is another.
-    fn forwarded(&self, info: &siginfo) -> Option<i32> {
-        let by_kernel = info.ssi_code > 0 && !self.forward_all;
+    fn forwarded(&self, info: &siginfo) -> Option<Forward> {
         let signal = i32::try_from(info.ssi_signo).ok()?;
-        (!by_kernel && !is_inside(info.ssi_pid)).then_some(signal)
+        if info.ssi_code > 0 {
+            return self.forward_all.then_some(Forward::Group(signal));
+        }
+        (!is_inside(info.ssi_pid)).then_some(Forward::Command(signal))
     }
 
     /// Stops this process as the command was stopped, so that the shell sees its job stop. Returns when it is continued.
     pub(crate) fn stop_like_command(&self, signal: i32) {
+        if signal != Signal::SIGSTOP as i32 && nobody_continues() {
+            return;
+        }
         let signal = Signal::try_from(signal).unwrap_or(Signal::SIGSTOP);
         // What the terminal sent to the whole job is about to be raised here; a second one must not stop it again.
         while let Ok(Some(_)) = self.arriving.read_signal() {}
@@ -80,6 +94,11 @@ impl Drop for Signals {
         while let Ok(Some(_)) = self.arriving.read_signal() {}
         let _valid = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
     }
+}
+
+/// Whether no shell has this process as a job: then the terminal's stop signals do nothing (the group is orphaned).
+fn nobody_continues() -> bool {
+    getpgrp() == getpid() && getsid(Some(getppid())) != getsid(None)
 }
 
 /// Whether a process lives in a PID namespace below this one. One that is gone is taken to have been outside.
