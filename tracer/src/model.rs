@@ -60,6 +60,8 @@ pub(crate) struct Model {
     /// The directory of the last path asked for, and its number: most paths lie beside the one before.
     last: (Vec<u8>, u32),
     key: Vec<u8>,
+    /// Objects that have, or may get, names other than the one they are opened by: by device and inode number.
+    several: HashMap<(u64, u64), Rc<Object>>,
 }
 
 impl Default for Model {
@@ -69,6 +71,7 @@ impl Default for Model {
             numbers: HashMap::new(),
             last: (Vec::new(), ROOT),
             key: Vec::new(),
+            several: HashMap::new(),
         }
     }
 }
@@ -197,12 +200,50 @@ impl Model {
         });
     }
 
-    pub(crate) fn linked(&mut self, from: &[u8], to: &[u8]) {
+    /// `stat`: what both are, if that is known.
+    pub(crate) fn linked(&mut self, from: &[u8], to: &[u8], stat: Option<&Stat>) {
         // The link may have copied the file up under its old name, too.
         let known = self.slot(from).get_or_insert_default();
         known.content = true;
         let known = known.clone();
         *self.slot(to) = Some(known);
+        self.may_get_names(to, stat);
+    }
+
+    /// What is at a path will be asked for its names.
+    pub(crate) fn may_get_names(&mut self, path: &[u8], stat: Option<&Stat>) {
+        let (Some(stat), Some(known)) = (stat, self.get(path)) else {
+            return;
+        };
+        let object = Rc::clone(&known.object);
+        self.several.insert((stat.dev, stat.ino), object);
+    }
+
+    /// Paths that an object had when it was last heard of.
+    pub(crate) fn names_of(&self, stat: &Stat) -> Vec<Vec<u8>> {
+        let Some(object) = self.several.get(&(stat.dev, stat.ino)) else {
+            return Vec::new();
+        };
+        let mut above: Vec<Option<&[u8]>> = vec![None; self.nodes.len()];
+        for (key, number) in &self.numbers {
+            above[*number as usize] = Some(key);
+        }
+        let path = |number: usize| {
+            let mut names = Vec::new();
+            let mut number = number;
+            while let Some((directory, name)) = above[number].and_then(<[u8]>::split_first_chunk) {
+                names.push(name);
+                number = u32::from_le_bytes(*directory) as usize;
+            }
+            let names = names.iter().rev().flat_map(|name| [b"/", *name]);
+            names.collect::<Vec<&[u8]>>().concat()
+        };
+        let known = self.nodes.iter().enumerate();
+        known
+            .filter_map(|(number, known)| Some((number, known.as_ref()?)))
+            .filter(|(_, known)| !known.gone && Rc::ptr_eq(&known.object, object))
+            .map(|(number, _)| path(number))
+            .collect()
     }
 
     /// Makes a path another entry's, with everything below that.
@@ -295,11 +336,22 @@ mod tests {
     fn names_of_one_file_share_what_is_known_of_it() {
         let mut model = Model::default();
         model.created(b"/a", None, Some(VersionId(1)));
-        model.linked(b"/a", b"/b");
+        model.linked(b"/a", b"/b", None);
         model.written(b"/b", VersionId(2));
         assert_eq!(model.version(b"/a"), Some(VersionId(2)));
         model.created(b"/b", None, Some(VersionId(3)));
         assert_eq!(model.version(b"/a"), Some(VersionId(2)), "another file");
+    }
+
+    #[test]
+    fn names_are_found_where_they_have_moved_to() {
+        let stat = crate::sys::statx(crate::sys::CWD, c"/", 0).unwrap().stat;
+        let mut model = Model::default();
+        model.created(b"/d/a", None, Some(VersionId(1)));
+        model.linked(b"/d/a", b"/d/s/b", Some(&stat));
+        model.removed(b"/d/a");
+        model.renamed(b"/d", b"/e", true);
+        assert_eq!(model.names_of(&stat), [b"/e/s/b".to_vec()]);
     }
 
     #[test]

@@ -35,6 +35,19 @@ pub(crate) fn carry_out(
     }
     let old = bare(&from.last)?;
     let new = bare(&to.last)?;
+    // What moves entry by entry and back is not what it was: descriptors of its directories would be of directories that are gone.
+    may_change(&from.dir.seen, from.fd(), source)?;
+    match target {
+        Some(target) => may_change(&to.dir.seen, to.fd(), target)?,
+        None => may_fill(to.fd())?,
+    }
+    if directory && target.is_some() {
+        let target = open_directory((to.fd(), &new))?;
+        if !entries(&target)?.is_empty() {
+            return Err(Errno(libc::ENOTEMPTY));
+        }
+    }
+    may_move((from.fd(), &old), source, 0)?;
     let aside = aside(&to.dir.fd)?;
     let mut links = Links::new();
     let moved = move_entry((from.fd(), &old), (to.fd(), &aside), source, &mut links, 0);
@@ -59,6 +72,10 @@ pub(crate) fn carry_out(
 /// Lets two objects change places.
 pub(crate) fn exchange(a: &Place, b: &Place, first: &Seen, second: &Seen) -> Result<()> {
     let (old, new) = (bare(&a.last)?, bare(&b.last)?);
+    may_change(&a.dir.seen, a.fd(), first)?;
+    may_change(&b.dir.seen, b.fd(), second)?;
+    may_move((a.fd(), &old), first, 0)?;
+    may_move((b.fd(), &new), second, 0)?;
     let aside = aside(&b.dir.fd)?;
     let (old, new, aside) = (
         (a.fd(), old.as_c_str()),
@@ -76,6 +93,50 @@ pub(crate) fn exchange(a: &Place, b: &Place, first: &Seen, second: &Seen) -> Res
         }
     }
     Ok(())
+}
+
+/// Whether entries may be made in a directory and taken out of it.
+fn may_fill(dir: BorrowedFd<'_>) -> Result<()> {
+    sys::access(dir, c".", libc::W_OK | libc::X_OK, 0)
+}
+
+/// Whether an entry may be taken out of its directory, as the kernel decides it.
+fn may_change(dir: &Seen, fd: BorrowedFd<'_>, entry: &Seen) -> Result<()> {
+    may_fill(fd)?;
+    let sticky = dir.stat.mode & libc::S_ISVTX != 0;
+    if sticky && ![dir.stat.uid, entry.stat.uid].into_iter().any(sys::acts_as) {
+        return Err(Errno(libc::EPERM));
+    }
+    Ok(())
+}
+
+/// Finds what would stop a move on its way, before anything is moved.
+fn may_move(at: At<'_>, seen: &Seen, depth: usize) -> Result<()> {
+    if seen.kind() != Kind::Directory {
+        return Ok(());
+    }
+    if depth > MAX_DEPTH {
+        return Err(Errno(libc::EXDEV));
+    }
+    if sys::acts_as(seen.stat.uid) && seen.stat.mode & 0o700 != 0o700 {
+        // It is opened up when it is moved; until then it cannot be looked into.
+        return Ok(());
+    }
+    let dir = open_directory(at)?;
+    let names = entries(&dir)?;
+    if !names.is_empty() {
+        may_fill(dir.as_fd())?;
+    }
+    names.into_iter().try_for_each(|name| {
+        let entry = sys::statx(dir.as_fd(), &name, NOFOLLOW)?;
+        may_change(seen, dir.as_fd(), &entry)?;
+        may_move((dir.as_fd(), &name), &entry, depth + 1)
+    })
+}
+
+fn open_directory(at: At<'_>) -> Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    sys::openat(at.0, at.1, flags, 0)
 }
 
 /// A name without the slashes behind it.
@@ -142,39 +203,20 @@ fn move_directory(
     links: &mut Links,
     depth: usize,
 ) -> Result<()> {
-    let old = sys::openat(
-        from.0,
-        from.1,
-        libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW,
-        0,
-    )?;
     let writable = 0o700;
     if seen.stat.mode & writable != writable {
         // Entries could not be taken out; the bits are set again on the new directory.
-        sys::fchmodat2(
-            old.as_fd(),
-            c"",
-            seen.stat.mode | writable,
-            libc::AT_EMPTY_PATH.cast_unsigned(),
-        )
-        .or_else(|_| {
-            sys::chmod(
-                sys::CWD,
-                &by_descriptor(old.as_fd(), b""),
-                seen.stat.mode | writable,
-            )
-        })?;
+        let flags = libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
+        let mode = seen.stat.mode | writable;
+        sys::fchmodat2(from.0, from.1, mode, flags)
+            .or_else(|_| sys::chmod(from.0, from.1, mode))?;
     }
+    let old = open_directory(from)?;
     if let Err(errno) = sys::mkdirat(to.0, to.1, 0o700) {
         let _mode = sys::chmod(sys::CWD, &by_descriptor(old.as_fd(), b""), seen.stat.mode);
         return Err(errno);
     }
-    let new = sys::openat(
-        to.0,
-        to.1,
-        libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW,
-        0,
-    )?;
+    let new = open_directory(to)?;
     let result = entries(&old)?.into_iter().try_for_each(|name| {
         let entry = sys::statx(old.as_fd(), &name, NOFOLLOW)?;
         move_entry(

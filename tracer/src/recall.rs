@@ -47,7 +47,7 @@ fn take(model: &mut Model, op: &Op, paths: &Paths) {
         Op::Rmdir { path: gone } | Op::Unlink { path: gone } => model.removed(&path(*gone)),
         Op::Rename { from, to, .. } => model.renamed(&path(*from), &path(*to), true),
         Op::Exchange { path: one, to } => model.exchanged(&path(*one), &path(*to)),
-        Op::Link { from, to } => model.linked(&path(*from), &path(*to)),
+        Op::Link { from, to } => model.linked(&path(*from), &path(*to), None),
         Op::Settle {
             path: settled,
             state,

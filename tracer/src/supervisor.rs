@@ -1,6 +1,7 @@
 //! The serial loop that owns the order of events.
 
 mod attributes;
+mod nameless;
 mod names;
 mod open;
 mod paths;

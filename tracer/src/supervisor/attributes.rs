@@ -62,7 +62,10 @@ impl Supervisor {
                     })
                     .map(|()| false);
             }
-            Ok(object) => object,
+            Ok(mut object) => {
+                self.name_truly(&mut object);
+                object
+            }
         };
         let path = object.name.clone();
         if !self.covers.holds(&path) {

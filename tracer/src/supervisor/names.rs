@@ -46,7 +46,7 @@ fn before_linking(object: &OwnedFd, seen: &Seen, to: &Place) -> Errno {
 }
 
 /// Whether an object has the name it is said to have.
-fn is_at(path: &[u8], seen: &Seen) -> bool {
+pub(super) fn is_at(path: &[u8], seen: &Seen) -> bool {
     sys::statx(sys::CWD, &cstring(path.to_vec()), libc::AT_SYMLINK_NOFOLLOW)
         .is_ok_and(|there| there.same(seen))
 }
@@ -279,7 +279,7 @@ impl Supervisor {
         let nofollow = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
         let object = self.object(asked, from, flags & libc::AT_EMPTY_PATH | nofollow);
         let resolved = object.and_then(|object| Ok((object, self.place(asked, to)?)));
-        let (object, b) = match resolved {
+        let (mut object, b) = match resolved {
             Err(_) if by_descriptor => return self.go_on(asked),
             Err(errno) => {
                 return self.fail(asked, errno, [Some(from), Some(to)], |[a, b]| op(a, b));
@@ -291,17 +291,14 @@ impl Supervisor {
             return self.go_on(asked);
         }
         self.wait_for(asked, &new);
-        if object.seen.stat.nlink == 0 {
+        self.name_truly(&mut object);
+        if object.seen.stat.nlink == 0 || !object.name.starts_with(b"/") {
             return self.name_nameless(asked, &b, new);
         }
         let old = object.name;
         self.wait_for(asked, &old);
         let large = self.copies_up(&old, &object.seen);
         if asked.home && !by_descriptor && self.splits_identity(&old, &object.seen) {
-            if !is_at(&old, &object.seen) {
-                // Made without a name; what it is called now is not known.
-                return self.name_nameless(asked, &b, new);
-            }
             // The two names would be two files. Programs that link copy instead when told that they cannot.
             let result = Err(before_linking(&object.fd, &object.seen, &b));
             self.answer(asked, result)?;
@@ -354,7 +351,8 @@ impl Supervisor {
             self.spoil(&new);
             self.recorder.touch(&old, Some(&object.seen.stat));
             self.recorder.touch(&new, None);
-            self.recorder.model.linked(&old, &new);
+            let stat = Some(&object.seen.stat);
+            self.recorder.model.linked(&old, &new, stat);
         }
         if let (Some(x), Some(y)) = (self.recorder.path(&old), self.recorder.path(&new)) {
             self.performed(asked, Some(op(x, y)), result);

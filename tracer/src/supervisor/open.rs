@@ -47,7 +47,8 @@ impl Supervisor {
                         None => self.start(asked, at)?,
                     };
                     match resolve::object(&from, &name, true) {
-                        Ok(object) => {
+                        Ok(mut object) => {
+                            self.name_truly(&mut object);
                             let place = self.place_of(&from, &object);
                             return Ok(Target::There(object.name, object.seen, place));
                         }

@@ -215,6 +215,7 @@ impl Supervisor {
             Expected::Named { path, version } => {
                 if done {
                     self.recorder.model.created(&path, stat, Some(version));
+                    self.recorder.model.may_get_names(&path, stat);
                 }
                 self.recorder.path(&path).map(|path| Op::Open {
                     path,
@@ -260,7 +261,7 @@ impl Supervisor {
                 self.epoch += 1;
             }
             Effect::Links(from, to) => {
-                model.linked(&from, &to);
+                model.linked(&from, &to, stat);
                 self.epoch += 1;
             }
         }

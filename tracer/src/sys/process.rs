@@ -280,6 +280,14 @@ pub(crate) fn may_grow(tid: u32, size: u64) -> bool {
     within(0) && libc::pid_t::try_from(tid).is_ok_and(within)
 }
 
+/// Whether this process may do what the owner of a file may.
+pub(crate) fn acts_as(owner: u32) -> bool {
+    const FOWNER: u64 = 1 << 3;
+    // SAFETY: geteuid(2) cannot fail.
+    let own = unsafe { libc::geteuid() } == owner;
+    own || capget().is_ok_and(|[effective, ..]| effective & FOWNER != 0)
+}
+
 /// Whether the file at a path may be linked by the rules for protected hard links.
 pub(crate) fn may_link(path: &CStr, seen: &super::Seen) -> bool {
     // SAFETY: geteuid(2) cannot fail.
