@@ -126,7 +126,7 @@ pub(crate) fn overlay(
         let tree = sys::fsmount(context, attributes(restrictions))?;
         sys::move_mount(tree.as_fd(), to.dir, to.path)
     };
-    or_classic(new, || {
+    or_classic_overlay(&dirs.lower, new, || {
         let options: [&[u8]; 8] = [
             b"lowerdir=",
             &joined(&dirs.lower),
@@ -191,15 +191,36 @@ pub(crate) fn apart(real: &OwnedFd, at: At<'_>, keep_links: bool) -> io::Result<
     at.open()
 }
 
+/// What fsconfig(2) takes as one value, with its NUL.
+const LONGEST_VALUE: usize = 256;
+
 /// Names the lower layers, the topmost first.
 fn set_lower(context: BorrowedFd<'_>, lower: &[&OwnedFd]) -> io::Result<()> {
-    let mut names = lower.iter().map(|dir| sys::fd_path(*dir));
-    let first = names.next().unwrap_or_default();
-    // lowerdir+ came with Linux 6.5; before it, names without separators do as well.
-    if sys::fsconfig_set(context, c"lowerdir+", Some(&first)).is_err() {
-        return sys::fsconfig_set(context, c"lowerdir", Some(&CString::new(joined(lower))?));
+    let whole = joined(lower);
+    // Before Linux 6.5 overlayfs takes every option as it comes, and fails later for those that it does not know.
+    if whole.len() < LONGEST_VALUE {
+        return sys::fsconfig_set(context, c"lowerdir", Some(&CString::new(whole)?));
     }
+    let mut names = lower.iter().map(|dir| sys::fd_path(*dir));
     names.try_for_each(|name| sys::fsconfig_set(context, c"lowerdir+", Some(&name)))
+}
+
+/// Mounts an overlay the new way, or the classic one: also when it has more lower layers than one value names and the kernel does
+/// not take them one by one.
+fn or_classic_overlay(
+    lower: &[&OwnedFd],
+    new: impl FnOnce() -> io::Result<()>,
+    old: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    match or_classic(new, &old) {
+        Err(error)
+            if error.raw_os_error() == Some(libc::EINVAL)
+                && joined(lower).len() >= LONGEST_VALUE =>
+        {
+            old()
+        }
+        result => result,
+    }
 }
 
 /// The names of lower layers as one option has them.

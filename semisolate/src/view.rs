@@ -147,7 +147,23 @@ impl<'v> View<'v> {
         for place in places {
             self.place(place)?;
         }
-        Ok(())
+        self.check_covered()
+    }
+
+    /// Refuses a view in which nothing can be written because the machine takes no overlay: the command would fail in puzzling ways.
+    fn check_covered(&self) -> Result<(), StartError> {
+        let Some((first, _)) = self.plan.covers().next() else {
+            return Ok(());
+        };
+        if !self.built.covers.is_empty() {
+            return Ok(());
+        }
+        let why = self.built.named.iter().find(|(path, _)| path == first);
+        let message = why.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
+        Err(StartError::Refused {
+            message: format!("overlay {} or anything else{message}", first.display()),
+            errno: 0,
+        })
     }
 
     /// Ends construction: the root of the view, and how the plan turned out.
