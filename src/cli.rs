@@ -73,6 +73,8 @@ pub(crate) enum Command {
     /// Write a session for other tools, or whole into one file
     #[command(after_long_help = EXPORT_FORMATS)]
     Export(ExportArgs),
+    /// Write a session as one HTML page, for whoever must explain what was done
+    Report(ReportArgs),
     /// Make a session of an archive that `effigy export` wrote
     Import(ImportArgs),
     /// Delete sessions
@@ -512,6 +514,21 @@ pub(crate) struct ExportArgs {
 
     #[command(flatten)]
     pub(crate) filters: FilterArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
+
+    /// Write to FILE instead of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Leave out of arguments and contents what looks like secrets (a guess)
+    #[arg(long)]
+    pub(crate) redact: bool,
 }
 
 #[derive(Debug, Args)]

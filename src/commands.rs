@@ -13,6 +13,7 @@ pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod recover;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod show;
 pub(crate) mod summary;
 pub(crate) mod undo;

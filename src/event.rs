@@ -25,7 +25,7 @@ impl<'a> Names<'a> {
     }
 
     /// Id and name of the process that did it; a process the journal does not know is 0.
-    fn process(self, event: &Event) -> (u32, &'a OsStr) {
+    pub(crate) fn process(self, event: &Event) -> (u32, &'a OsStr) {
         self.processes
             .get(event.process)
             .map_or((0, OsStr::new("")), |p| {

@@ -74,6 +74,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Undo(args) => commands::undo::undo(&args, &open()?)?,
         Command::Recover(args) => commands::recover::recover(&args, &open()?)?,
         Command::Export(args) => commands::export::export(&args, &open()?)?,
+        Command::Report(args) => commands::report::report(&args, &open()?)?,
         Command::Import(args) => commands::import::import(&args, &open()?)?,
         Command::Discard(args) => commands::discard::discard(&args, &open()?)?,
         Command::Gc(args) => commands::discard::gc(&args, &open()?)?,

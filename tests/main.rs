@@ -25,6 +25,7 @@ mod killed;
 mod law;
 mod programs;
 mod replay;
+mod report;
 mod resuming;
 mod sessions;
 mod sockets;

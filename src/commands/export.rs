@@ -89,14 +89,14 @@ fn write_archive(session: &Session, redact: bool, out: &mut dyn Write) -> anyhow
 }
 
 /// A file that appears under its name when it is whole.
-struct Whole {
+pub(crate) struct Whole {
     out: BufWriter<File>,
     temporary: PathBuf,
     path: PathBuf,
 }
 
 impl Whole {
-    fn create(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let cannot =
             |error: io::Error| Failure::new(format!("cannot write {}: {error}", escaped(path)));
         let name = path
@@ -117,7 +117,11 @@ impl Whole {
         })
     }
 
-    fn keep(mut self) -> anyhow::Result<()> {
+    pub(crate) fn out(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
+    pub(crate) fn keep(mut self) -> anyhow::Result<()> {
         let done = self
             .out
             .flush()

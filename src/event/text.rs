@@ -20,7 +20,7 @@ pub(crate) struct Style<'a> {
 }
 
 impl Style<'_> {
-    fn path(self, id: PathId, names: Names<'_>) -> PathBuf {
+    pub(crate) fn path(self, id: PathId, names: Names<'_>) -> PathBuf {
         let path = names.path(id);
         match path.strip_prefix(self.cwd) {
             Ok(below) if below.as_os_str().is_empty() => PathBuf::from("."),

@@ -55,7 +55,7 @@ fn write_text(out: &mut dyn fmt::Write, text: &str) -> fmt::Result {
 
 /// Characters that a terminal acts on, or that make a name look like another one: controls, line and paragraph
 /// separators, bidirectional overrides and isolates, zero-width characters.
-fn needs_escape(c: char) -> bool {
+pub(crate) fn needs_escape(c: char) -> bool {
     match c {
         '\\' => true,
         c if c.is_ascii() => c.is_ascii_control(),
