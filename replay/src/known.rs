@@ -4,7 +4,7 @@ use crate::ledger::{Ledger, PlanFile, Stage};
 use crate::net::NetError;
 use crate::node::{FileType, Node};
 use crate::stack;
-use crate::step::{Loc, Put, Source, Step};
+use crate::step::{Loc, Made, Make, Put, Source, Step};
 use effigy_journal::{Kind, Session, Stat, Timestamp};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -123,6 +123,15 @@ impl Known {
                     .is_some_and(|loc| plan.overwritten.contains(loc));
             for node in nodes(step).into_iter().flatten().filter(|_| !conflicting) {
                 raise(&mut self.inodes, (node.dev, node.ino), time);
+            }
+            // A further name of a file changes that, too.
+            if let Step::Make(Make {
+                made: Made::Link(from),
+                ..
+            }) = step
+                && let Some(path) = absolute(&plan, from)
+            {
+                raise(&mut self.paths, path, time);
             }
             let Some(target) = step.target() else {
                 continue;

@@ -239,6 +239,18 @@ impl Process {
                 sys::setxattr(&name.path, &attribute(*key), &bytes(*value))
             }
             Call::Removexattr(name, key) => sys::removexattr(&name.path, &attribute(*key)),
+            Call::Attribute(name, key, value) => {
+                let change = || match value {
+                    Some(value) => sys::setxattr(&name.path, &attribute(*key), &bytes(*value)),
+                    None => sys::removexattr(&name.path, &attribute(*key)),
+                };
+                match change() {
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        self.writable(&name.path, change)
+                    }
+                    other => other,
+                }
+            }
             Call::Put(name, how, mode, data) => {
                 self.open(name, *how, *mode)?.write_all(&bytes(*data))
             }

@@ -78,6 +78,8 @@ pub(crate) enum Call {
     Put(Name, How, Mode, Data),
     /// Made with these permissions if any are given, and given this content.
     Become(Name, Option<Mode>, Text),
+    /// An attribute set or removed, where that takes making the file writable too.
+    Attribute(Name, u8, Option<Data>),
     Open(u8, Name, How, Mode),
     Write(u8, Data),
     WriteAt(u8, u32, Data),

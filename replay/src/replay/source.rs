@@ -36,22 +36,28 @@ pub(super) struct View<'a> {
     pub(super) wanted: &'a Wanted,
     /// Objects whose times an effect sets.
     timed: HashSet<Obj>,
+    /// Objects whose owner an effect sets.
+    owned: HashSet<Obj>,
     /// What the layers hold of the object asked for last.
     looked_up: RefCell<Option<(Obj, Found)>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(session: &'a Session, loaded: &'a Loaded, wanted: &'a Wanted) -> Self {
-        let effects = loaded.effects.iter().zip(&loaded.facts);
-        let timed = effects.filter_map(|(effect, fact)| match (&effect.op, fact.act) {
-            (Op::Utimens { .. }, Act::Set { obj }) => Some(obj),
-            _ => None,
-        });
+        let (mut timed, mut owned) = (HashSet::new(), HashSet::new());
+        for (effect, fact) in loaded.effects.iter().zip(&loaded.facts) {
+            match (&effect.op, fact.act) {
+                (Op::Utimens { .. }, Act::Set { obj }) => drop(timed.insert(obj)),
+                (Op::Chown { .. }, Act::Set { obj }) => drop(owned.insert(obj)),
+                _ => {}
+            }
+        }
         Self {
             session,
             loaded,
             wanted,
-            timed: timed.collect(),
+            timed,
+            owned,
             looked_up: RefCell::new(None),
         }
     }
@@ -264,8 +270,17 @@ impl<'a> View<'a> {
             FileType::Symlink => 0o777,
             _ => 0o644,
         };
-        let sealed = self.sealed(state);
-        let owner = sealed.map_or((record.uid, record.gid), |stat| (stat.uid, stat.gid));
+        // Of what no effect gave another owner, whatever is kept tells who made it.
+        let sealed = self.sealed(state).map(|stat| (stat.uid, stat.gid));
+        let kept = || {
+            self.layer(ground, obj)
+                .map(|(_, node)| (node.uid, node.gid))
+        };
+        let owner = match self.owned.contains(&obj) {
+            true => None,
+            false => sealed.or_else(kept),
+        };
+        let owner = owner.unwrap_or((record.uid, record.gid));
         let mut meta = Meta {
             mode: state.mode.unwrap_or(usual),
             uid: state.uid.unwrap_or(owner.0),

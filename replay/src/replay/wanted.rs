@@ -146,12 +146,19 @@ impl Run<'_> {
                         whole &= self.make_room(index, fact.room, wanted);
                     }
                 }
-                Act::Unbind { obj, .. }
-                | Act::Move {
-                    over: Some(obj), ..
-                } => {
-                    whole &= self.empty(index, obj, wanted);
-                }
+                // What it replaced may not be what stands there without the other effects.
+                Act::Move {
+                    to,
+                    over: Some(obj),
+                    ..
+                } => match wanted.occupant(self.loaded, to) {
+                    Some(other) if other != obj => {
+                        whole &= self.make_room(index, fact.room, wanted);
+                    }
+                    Some(_) => whole &= self.empty(index, obj, wanted),
+                    None => {}
+                },
+                Act::Unbind { obj, .. } => whole &= self.empty(index, obj, wanted),
                 Act::Swap { .. } | Act::Set { .. } | Act::Nothing => {}
             }
             if self.chosen[index] {
