@@ -227,5 +227,6 @@ fn held(powers: Powers) -> BoxedStrategy<Call> {
         1 => (nameless(), mode(powers), data())
             .prop_map(|(slot, mode, data)| Call::Tmpfile(slot, Name { base: None, path: b".".to_vec() }, mode, data)),
         3 => (nameless(), name()).prop_map(|(slot, name)| Call::NameTmpfile(slot, name)),
+        1 => (slot(), name()).prop_map(|(slot, name)| Call::NameTmpfile(slot, name)),
     ].boxed()
 }

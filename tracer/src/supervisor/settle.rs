@@ -140,12 +140,13 @@ impl Supervisor {
     /// Somebody else has made what these calls were to make: that it is there shows nothing about them any more.
     pub(super) fn spoil(&mut self, path: &[u8]) {
         for pending in &mut self.pending {
-            let (Evidence::Appears(spot), Expected::Open { flags, creates, .. }) =
-                (&pending.evidence, &mut pending.expected)
-            else {
+            let Evidence::Appears(spot) = &pending.evidence else {
                 continue;
             };
-            if spot.path == path {
+            if spot.path != path {
+                continue;
+            }
+            if let Expected::Open { flags, creates, .. } = &mut pending.expected {
                 *creates = false;
                 let exclusive = *flags & libc::O_EXCL != 0;
                 pending.otherwise = if exclusive {
@@ -153,8 +154,8 @@ impl Supervisor {
                 } else {
                     Outcome::Ok
                 };
-                pending.evidence = Evidence::None;
             }
+            pending.evidence = Evidence::None;
         }
     }
 
