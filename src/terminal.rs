@@ -1,9 +1,10 @@
 //! The terminal around a run: kept as it was, whatever the command did to it.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, sigprocmask};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{getpgrp, tcgetpgrp, tcsetpgrp};
 
@@ -31,7 +32,8 @@ impl Terminal {
         })
     }
 
-    /// Takes the terminal back from a command that was killed in raw mode or left another process group in front.
+    /// Takes the terminal back from a command that was killed in raw mode or left another process group in front. One that this job
+    /// has given up meanwhile, because it was sent to the background, is the shell's and stays as it is.
     ///
     /// Everything here may fail with a terminal that has been hung up; then there is nothing to restore.
     pub(crate) fn restore(&self) {
@@ -45,8 +47,19 @@ impl Terminal {
         if sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), Some(&mut before)).is_err() {
             return;
         }
-        let _hung_up = tcsetpgrp(self.tty.as_fd(), getpgrp());
-        let _hung_up = tcsetattr(&self.tty, SetArg::TCSADRAIN, &self.modes);
+        if take_back(&self.tty) {
+            let _hung_up = tcsetattr(&self.tty, SetArg::TCSADRAIN, &self.modes);
+        }
         let _valid = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    }
+}
+
+/// Puts this process's group in front again where the one that was is gone, with SIGTTOU blocked. Whether it is in front: a group
+/// that lives is the shell's, or what the shell has put there.
+pub(crate) fn take_back(tty: impl AsFd) -> bool {
+    match tcgetpgrp(&tty) {
+        Ok(group) if group == getpgrp() => true,
+        Ok(group) if killpg(group, None) == Err(Errno::ESRCH) => tcsetpgrp(&tty, getpgrp()).is_ok(),
+        _ => false,
     }
 }

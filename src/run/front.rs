@@ -7,9 +7,10 @@
 use std::io::{self, IsTerminal as _};
 
 use effigy_semisolate::Running;
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{getpgrp, getpid, tcgetpgrp, tcsetpgrp};
+use nix::sys::signal::Signal;
+use nix::unistd::{getpgrp, getpid, tcgetpgrp};
+
+use crate::terminal::take_back;
 
 /// A controlling terminal that is standard input, and nobody's but this job's.
 pub(crate) struct Front(());
@@ -41,13 +42,8 @@ impl Front {
         wants.contains(&signal) && self.is_effigys()
     }
 
-    /// After the command's end, with SIGTTOU blocked. A group that lives is the shell's.
+    /// After the command's end, with SIGTTOU blocked.
     pub(crate) fn take_back(&self) {
-        let Ok(group) = tcgetpgrp(io::stdin()) else {
-            return;
-        };
-        if group != getpgrp() && killpg(group, None) == Err(Errno::ESRCH) {
-            let _hung_up = tcsetpgrp(io::stdin(), getpgrp());
-        }
+        let _is_the_shells = take_back(io::stdin());
     }
 }
