@@ -216,3 +216,30 @@ fn a_directory_that_has_become_closed_is_named() {
     );
     done.must_say(&["work/d"]);
 }
+
+/// What was done on a filesystem does not land in the directory below it.
+#[test]
+fn what_was_done_on_a_mount_that_is_gone_is_refused() {
+    if !is_root() {
+        return skip("only root can mount");
+    }
+    let scene =
+        Scene::new(Who::Self_).with_mounts("mkdir area/work/m; mount -t tmpfs t area/work/m");
+    let script = "echo m >m/only; echo e >elsewhere";
+    scene.run_script("s", script).run().must_succeed();
+    scene.sh("umount m").run().must_succeed();
+    for command in ["commit", "replay"] {
+        let refused = scene.effigy(&[command, "s", "-y"]).run().must_exit(1);
+        refused.must_say(&["work/m", "mounted", "nothing was changed"]);
+        assert_eq!(scene.sh("ls . m").run().text(), ".:\nm\n\nm:\n");
+        scene
+            .effigy(&[command, "s", "-y", "--exclude", "m"])
+            .run()
+            .must_succeed();
+        assert_eq!(
+            scene.sh("ls . m").run().text(),
+            ".:\nelsewhere\nm\n\nm:\n"
+        );
+        scene.undo("s");
+    }
+}

@@ -160,4 +160,17 @@ as_everyone! {
             assert_eq!(scene.sh("find . | sort; cat d/a d/s/b").run().text(), ".\n./d\n./d/a\n./d/s\n./d/s/b\n1\n2\n");
         }
     }
+
+    fn what_a_damaged_journal_lacks_is_told(scene: &Scene) {
+        scene.run_script("s", "mkdir d; echo 1 >d/f; mv d e").run().must_succeed();
+        // The whole of a short recording is one frame.
+        scene.sh("cd \"$EFFIGY_STORE\"/sessions/*/; truncate -s $(($(stat -c %s journal) * 2 / 3)) journal").run().must_succeed();
+        for arguments in [&["replay", "s", "-y"][..], &["replay", "s", "--dry-run"]] {
+            scene.effigy(arguments).run().must_exit(if arguments.contains(&"-y") { 1 } else { 0 }).must_say(&["journal"]);
+        }
+        scene.effigy(&["log", "s", "--json"]).run().must_succeed().must_say(&["the journal is incomplete"]);
+        scene.effigy(&["export", "s", "--format", "json"]).run().must_succeed().must_say(&["the journal is incomplete"]);
+        scene.commit("s");
+        assert_eq!(scene.sh("cat e/f").run().text(), "1\n");
+    }
 }

@@ -4,6 +4,7 @@ use crate::engine::{self, ApplyError};
 use crate::execute;
 use crate::known::Known;
 use crate::ledger::{Ledger, Stage, plan_file};
+use crate::mounted;
 use crate::net::NetError;
 use crate::options::{Applied, Options, Progress};
 use crate::plan::{Kind, Plan, PlanError};
@@ -57,6 +58,7 @@ pub fn plan(
         memory: &memory,
     };
     let notes = build::build(&ground, chosen, options, number, &mut file)?;
+    mounted::check(session, &file)?;
     place::check_space(&store, &scanned, &file)?;
     Ok(Plan {
         kind: Kind::Commit,

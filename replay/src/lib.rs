@@ -40,6 +40,7 @@ mod layer;
 pub mod layering;
 mod ledger;
 mod meta;
+mod mounted;
 pub mod net;
 pub mod node;
 mod options;

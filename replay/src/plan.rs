@@ -26,6 +26,8 @@ pub enum Note {
     },
     /// An event that is not selected is applied because a selected one rests on it.
     Needed(Needed),
+    /// The journal is not whole: what it lacks is not replayed.
+    CutOff,
     /// A conflicting path is left as it is.
     Skipped(Conflict),
     /// A conflicting path is overwritten; what is there now is kept for undo.
@@ -44,6 +46,10 @@ impl fmt::Display for Note {
                 f,
                 "{}: stays, because something excluded lies in it",
                 path.display()
+            ),
+            Self::CutOff => write!(
+                f,
+                "the journal is not whole: what was done after the last event that can be read is not replayed"
             ),
             Self::Needed(needed) => {
                 let (by, op) = needed.by;
@@ -227,6 +233,9 @@ pub enum PlanError {
         /// They, in the order in which they can be taken back.
         upper: Vec<String>,
     },
+    /// Mounts that the session was recorded over are gone.
+    #[error("apply: nothing is mounted at {} any more, where it was recorded", .0.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
+    Unmounted(Vec<PathBuf>),
     /// The effects could not be read.
     #[error(transparent)]
     Net(#[from] NetError),

@@ -9,6 +9,7 @@ use crate::conflict::Conflict;
 use crate::engine::{self, ApplyError};
 use crate::known::absolute;
 use crate::ledger::{PlanFile, plan_file};
+use crate::mounted;
 use crate::net::{NetError, net_effects};
 use crate::node::FileType;
 use crate::options::{Applied, Options, Progress, Trouble};
@@ -17,7 +18,7 @@ use crate::selection::{EventSelection, Selection};
 use crate::stack;
 use crate::step::{Loc, Made, Make, Step};
 use crate::sys;
-use effigy_journal::{ReadError, Session, State};
+use effigy_journal::{ReadError, Session, State, Tail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -139,6 +140,9 @@ pub fn plan(
     }
     let conflicts = std::mem::take(&mut wanted.conflicts);
     let mut notes: Vec<Note> = needed.into_iter().map(Note::Needed).collect();
+    if loaded.reader.tail() != Tail::Complete {
+        notes.push(Note::CutOff);
+    }
     for &at in &wanted.dropped {
         let effect = &loaded.effects[at as usize];
         let path = effect.op.path().map(|id| loaded.reader.paths().path(id));
@@ -162,6 +166,9 @@ pub fn plan(
     let lower = lower::Lower::new(view, ground, standing, options, number);
     let (told, ground) = lower.plan(&mut file)?;
     notes.extend(told);
+    if replay.root.is_none() {
+        mounted::check(session, &file)?;
+    }
     check_space(&ground, &file.steps)?;
     let devices = devices(&file);
     if !devices.is_empty() && !options.devices {

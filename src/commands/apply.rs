@@ -66,6 +66,15 @@ pub(crate) fn unplanned(error: PlanError) -> anyhow::Error {
             let hint = in_order("undo", upper);
             Failure::from_error(error).status(status::NO).hint(hint).into()
         }
+        PlanError::Unmounted(paths) => {
+            let paths: Vec<String> = paths.iter().map(|p| escaped(p).to_string()).collect();
+            Failure::refused(format!(
+                "cannot apply: nothing is mounted at {} any more, where the command found a filesystem; nothing was changed",
+                paths.join(", ")
+            ))
+            .hint("mount it again, or leave out what is there with --exclude")
+            .into()
+        }
         PlanError::NothingApplied => Failure::from_error(error).status(status::NO).into(),
         PlanError::Net(error) => Failure::from_error(error).into(),
     }

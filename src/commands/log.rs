@@ -79,6 +79,7 @@ pub(crate) fn write_json(
     let mut log = Log::open(session, filter, Form::Json)?;
     log.redacted = redacted;
     log.write_available(out)?;
+    log.write_footer(out)?;
     log.filter.check_matched()
 }
 
@@ -106,6 +107,8 @@ struct Log<'a> {
     totals: Totals,
     unexplained: u64,
     redacted: bool,
+    /// It is recorded at this moment.
+    grows: bool,
 }
 
 impl<'a> Log<'a> {
@@ -118,6 +121,7 @@ impl<'a> Log<'a> {
             passed: &session.record.passed,
             totals: Totals::default(),
             unexplained: 0,
+            grows: session.is_in_use(),
             redacted: false,
         })
     }
@@ -178,6 +182,7 @@ impl<'a> Log<'a> {
             // Asked before reading: what was written before the end is then read after it.
             let ended = !session.is_in_use();
             self.write_available(out)?;
+            self.grows = !ended;
             if ended || matches!(self.reader.tail(), Tail::Complete | Tail::Damaged { .. }) {
                 return Ok(());
             }
@@ -187,10 +192,14 @@ impl<'a> Log<'a> {
 
     /// Ends a text with counts, how complete the recording is, and what lies outside it.
     fn write_footer(&self, out: &mut dyn Write) -> io::Result<()> {
+        let ending = ending(self.reader.tail(), self.unexplained);
         let Form::Text(palette) = self.form else {
+            // Those who read the events from standard output must not take a part for the whole.
+            if self.reader.tail() != Tail::Complete && !self.grows {
+                eprintln!("effigy: the journal is {ending}");
+            }
             return Ok(());
         };
-        let ending = ending(self.reader.tail(), self.unexplained);
         for line in self
             .totals
             .lines(&ending, self.filter.wants_failed(), self.passed)

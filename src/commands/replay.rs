@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use effigy_journal::{Session, Store};
 use effigy_replay::net::NetError;
 use effigy_replay::{
-    Needed, Options, Plan, PlanError, ReplayError, ReplayOptions, replay as engine,
+    Needed, Note, Options, Plan, PlanError, ReplayError, ReplayOptions, replay as engine,
 };
 
 use crate::cli::{FilterArgs, ReplayArgs};
@@ -40,6 +40,15 @@ pub(crate) fn replay(args: &ReplayArgs, store: &Store) -> anyhow::Result<()> {
         tell_notes(&plan);
     }
     if plan.is_empty() {
+        if plan.notes().iter().any(|note| matches!(note, Note::CutOff)) {
+            let message = format!(
+                "nothing to replay is left in the journal of session {}",
+                session.label()
+            );
+            return Err(Failure::refused(message)
+                .hint("effigy log tells how the journal ends; effigy summary and commit go by the layers, which hold what there is")
+                .into());
+        }
         if !args.apply.quiet {
             eprintln!("session {} has nothing to replay", session.label());
         }
