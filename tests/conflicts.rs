@@ -236,10 +236,7 @@ fn what_was_done_on_a_mount_that_is_gone_is_refused() {
             .effigy(&[command, "s", "-y", "--exclude", "m"])
             .run()
             .must_succeed();
-        assert_eq!(
-            scene.sh("ls . m").run().text(),
-            ".:\nelsewhere\nm\n\nm:\n"
-        );
+        assert_eq!(scene.sh("ls . m").run().text(), ".:\nelsewhere\nm\n\nm:\n");
         scene.undo("s");
     }
 }

@@ -47,7 +47,7 @@ fn can_be_there(powers: Powers, own: bool, call: &Call) -> bool {
 fn can_be_done(powers: Powers, own: bool, call: &Call) -> bool {
     match call {
         Call::Hold(..) | Call::Chdir(_) => own && powers.held,
-        Call::Link(..) | Call::LinkFollow(..) => own,
+        Call::Link(..) | Call::LinkFollow(..) => own || powers.root,
         _ => true,
     }
 }

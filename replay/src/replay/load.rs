@@ -4,7 +4,7 @@ use super::ReplayError;
 use super::model::{Act, Fact, Model, Obj};
 use crate::selection::{Choice, EventSelection};
 use effigy_journal::{Entry, Event, Op, Outcome, Reader, Seq, Session, Timestamp, VersionTable};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 
@@ -81,6 +81,7 @@ pub(crate) fn load(
             _ => {}
         }
     }
+    join_names(&loaded_effects, &facts, &model, &mut choices);
     follow(&loaded_effects, &facts, &mut choices);
     Ok(Loaded {
         reader,
@@ -90,6 +91,27 @@ pub(crate) fn load(
         model,
         versions,
     })
+}
+
+/// What settles one name of a file that has others tells of what was done under those, too: it is not meant for its path alone.
+fn join_names(effects: &[Effect], facts: &[Fact], model: &Model, choices: &mut [Choice]) {
+    let mut spoken: HashSet<Obj> = HashSet::new();
+    for (effect, fact) in effects.iter().zip(facts) {
+        if let (Act::Set { obj } | Act::Bind { obj, .. }, false) =
+            (fact.act, matches!(effect.op, Op::Settle { .. }))
+        {
+            spoken.insert(obj);
+        }
+    }
+    for ((effect, fact), choice) in effects.iter().zip(facts).zip(choices) {
+        if let (Op::Settle { .. }, Act::Set { obj }, Choice::Chosen) =
+            (&effect.op, fact.act, *choice)
+            && model.object(obj).originals.len() > 1
+            && spoken.contains(&obj)
+        {
+            *choice = Choice::Follows;
+        }
+    }
 }
 
 /// Settles what follows: an event that settles an object goes with the others on it when all of them are chosen.
