@@ -12,6 +12,7 @@ use crate::cli::RunOptions;
 use crate::commands::commit::commit_whole;
 use crate::commands::diff::write_effects;
 use crate::commands::log::write_whole;
+use crate::commands::review;
 use crate::commands::summary::{row, tell_passed};
 use crate::failure::{Cannot as _, Failure, report};
 use crate::listing::{tally, write_for_review};
@@ -100,18 +101,21 @@ fn ask(
     show(effects)?;
     let (question, letters) = match session.journal().exists() {
         true => (
-            "[y] commit  [l] log  [d] diff  [n] keep  [x] discard:",
-            "y, l, d, n or x",
+            "[y] commit  [r] review  [l] log  [d] diff  [n] keep  [x] discard:",
+            "y, r, l, d, n or x",
         ),
         false => (
-            "[y] commit  [d] diff  [n] keep  [x] discard:",
-            "y, d, n or x",
+            "[y] commit  [r] review  [d] diff  [n] keep  [x] discard:",
+            "y, r, d, n or x",
         ),
     };
     loop {
         let answer = terminal.ask(question)?;
         let done = match answer.as_deref().map(str::to_ascii_lowercase).as_deref() {
             Some("y" | "yes" | "commit") => commit_whole(&mut session, false).map(|()| true),
+            Some("r" | "review") => {
+                review::terminal().and_then(|tty| review::walk(&mut session, effects, tty))
+            }
             Some("d" | "diff") => Output::terminal()
                 .map_err(anyhow::Error::from)
                 .and_then(|output| write_effects(&session, effects, output))

@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Print a file as the session left it, or as of one of its events
     Cat(CatArgs),
+    /// Walk a session's net effects on a full screen, accept and reject, then commit what is accepted
+    Review(ReviewArgs),
     /// Apply a session's net effects to the real files
     #[command(after_long_help = NET_FILTERS)]
     Commit(CommitArgs),
@@ -429,6 +431,13 @@ pub(crate) struct ApplyOptions {
     /// What to do when a path has changed meanwhile
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     pub(crate) on_conflict: ConflictChoice,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReviewArgs {
+    /// Name, id or unique prefix of an id [default: the newest session]
+    #[arg(value_name = "S")]
+    pub(crate) session: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -14,6 +14,7 @@ pub(crate) mod ls;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod report;
+pub(crate) mod review;
 pub(crate) mod show;
 pub(crate) mod summary;
 pub(crate) mod undo;

@@ -69,6 +69,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Log(args) => commands::log::log(&args, &open()?)?,
         Command::Show(args) => commands::show::show(&args, &open()?)?,
         Command::Cat(args) => commands::cat::cat(&args, &open()?)?,
+        Command::Review(args) => return commands::review::review(&args, &open()?),
         Command::Commit(args) => commands::commit::commit(&args, &open()?)?,
         Command::Replay(args) => commands::replay::replay(&args, &open()?)?,
         Command::Undo(args) => commands::undo::undo(&args, &open()?)?,

@@ -307,4 +307,46 @@ as_everyone! {
         let done = scene.effigy(&["run", "-q", "-n", "-s", "s", "--", "sh", "-euc", script]).env("TERM", "xterm").run().must_succeed();
         assert_eq!(done.text(), "still\n");
     }
+
+    fn a_review_commits_what_was_accepted(scene: &Scene) {
+        if !has(scene, "python3") {
+            return;
+        }
+        scene.sh("echo was >changed; echo was >gone; mkdir d; echo was >d/f").run().must_succeed();
+        let script = "echo now >changed; rm gone; echo x >d/f; echo new >d/g; mkdir e; printf 'raw\\033[31m\\n' >e/h; : >\"$(printf 'bad\\033]0;x\\007')\"";
+        scene.run_script("s", script).run().must_succeed();
+        // Left: nothing is changed.
+        let done = talk_to_effigy(scene, &["review", "s"], &["e:undecided", "s:aaaq"]).must_succeed();
+        assert!(done.text().contains("nothing was changed"), "{done}");
+        assert_eq!(scene.sh("cat changed").run().text(), "was\n");
+        // The directory they lie in, bad, changed, d, f, g, e, h, gone. What is the same is not drawn anew, but for a new size and for ^L all is.
+        let steps = ["e:7 undecided", "w:9, 60", "e:7 undecided", "s:?\u{c}", "e:unfold", "s:x", "s:G", "s:a\u{c}", "e:1 accepted", "s:g", "s:jjd\u{c}", "e:now", "s:d", "s:a\u{c}", "e:2 accepted", "s:c", "e:Commit session s", "s:y\n", "e:committed"];
+        let done = talk_to_effigy(scene, &["review", "s"], &steps).must_succeed();
+        assert!(!done.text().contains("\u{1b}]0;x"), "a name acts on the terminal: {done}");
+        assert_eq!(scene.sh("cat changed d/f; ls").run().text(), "now\nwas\nchanged\nd\n", "{done}");
+        assert!(scene.effigy(&["ls"]).run().text().contains("(reviewed)"));
+        scene.undo("s");
+        assert_eq!(scene.sh("cat changed gone").run().text(), "was\nwas\n");
+        // From the question at the end of a run; whoever leaves is asked again.
+        let arguments = ["run", "-s", "t", "--", "sh", "-c", "echo one >one; echo two >two"];
+        let steps = ["e:review.*discard", "s:r\n", "e:2 undecided", "s:q", "e:review.*discard", "s:r\n", "e:2 undecided", "s:A\u{c}", "e:2 accepted", "s:c", "e:Commit session t", "s:y\n", "e:committed"];
+        talk_to_effigy(scene, &arguments, &steps).must_succeed();
+        assert_eq!(scene.sh("cat one two").run().text(), "one\ntwo\n");
+    }
+
+    fn a_review_takes_a_terminal(scene: &Scene) {
+        scene.run_script("s", "echo x >f").run().must_succeed();
+        scene.bare(&["setsid", "-w"]).arg(scene.program()).args(&["review", "s"]).run().must_exit(1).must_say(&["terminal", "effigy diff"]);
+        if !has(scene, "python3") {
+            return;
+        }
+        // In colours, and without.
+        let coloured = |more: &str| {
+            let command = format!("{more} exec \"$EFFIGY\" review s");
+            talk(scene, &["sh", "-c", &command], &["e:undecided", "s:aq"]).must_succeed().text()
+        };
+        let colour = |text: &str| ["\u{1b}[32", "\u{1b}[38;5;2"].iter().any(|code| text.contains(code));
+        assert!(colour(&coloured("")), "no colours");
+        assert!(!colour(&coloured("export NO_COLOR=1;")), "colours all the same");
+    }
 }

@@ -59,6 +59,9 @@ fn selection_of(session: &Session, filters: &FilterArgs) -> anyhow::Result<Selec
     Ok(chosen.selection)
 }
 
+/// What stands in the place of a filter where paths were chosen one by one.
+const REVIEWED: &str = "(reviewed)";
+
 /// What a commit was asked for.
 struct Asked<'a> {
     selection: &'a Selection,
@@ -69,6 +72,30 @@ struct Asked<'a> {
 /// Commits all that a session changes, without a question: `effigy run -y`, and `y` at the prompt after a run.
 pub(crate) fn commit_whole(session: &mut Session, quiet: bool) -> anyhow::Result<()> {
     commit_selection(session, &Selection::all(), quiet)
+}
+
+/// Commits what was chosen in a review, by the ordinary rules, after a question.
+pub(crate) fn commit_reviewed(
+    session: &mut Session,
+    selection: &Selection,
+    everything: bool,
+) -> anyhow::Result<()> {
+    let options = Options::default();
+    let plan = commit::plan(session, selection, &options).map_err(unplanned)?;
+    warn_in_use(&plan);
+    if !plan.is_empty() {
+        ask(session, selection)?;
+    }
+    let words = match everything {
+        true => Vec::new(),
+        false => vec![REVIEWED.into()],
+    };
+    let asked = Asked {
+        selection,
+        options: &options,
+        words,
+    };
+    carry_plan_out(plan, session, asked, false)
 }
 
 /// Commits a selection without a question.
