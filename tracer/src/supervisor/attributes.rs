@@ -62,6 +62,9 @@ impl Supervisor {
                     })
                     .map(|()| false);
             }
+            Ok(object) if !self.covers.holds(&object.name) => {
+                return self.go_on(asked).map(|()| false);
+            }
             Ok(mut object) => {
                 self.name_truly(&mut object);
                 object
@@ -69,7 +72,15 @@ impl Supervisor {
         };
         let path = object.name.clone();
         if !self.covers.holds(&path) {
-            return self.go_on(asked).map(|()| false);
+            if !asked.home || besides.why.is_some() {
+                return self.go_on(asked).map(|()| false);
+            }
+            // What has no name left shows nowhere and is no event; but the answer is to be the real filesystem's.
+            if self.still_asks(asked)? {
+                let by_descriptor = resolve::by_descriptor(object.fd.as_fd(), b"");
+                self.answer(asked, change(&object, &by_descriptor))?;
+            }
+            return Ok(false);
         }
         self.wait_for(asked, &path);
         let why = if !asked.home {
