@@ -57,6 +57,7 @@ pub(super) fn build(
         opened: HashSet::new(),
         rewritten: HashMap::new(),
         has_links: OnceCell::new(),
+        removed_names: OnceCell::new(),
         names: HashMap::new(),
         first: Vec::new(),
         layer: Vec::new(),
@@ -108,6 +109,7 @@ pub(super) struct Builder<'a> {
     /// By real inode: the step that rewrites it.
     rewritten: HashMap<(u32, u64), usize>,
     has_links: OnceCell<bool>,
+    removed_names: OnceCell<HashMap<names::Inode, u32>>,
     /// What was done under each name of a file that has several.
     names: HashMap<names::Inode, Vec<names::Named>>,
     /// In this order: opening directories of layers; changes of layers; changes of names and contents; attributes.
@@ -263,10 +265,26 @@ impl<'a> Builder<'a> {
             let (cover, rel) = self.scanned.place(self.session, &name)?;
             let node = self.parents.target(cover)?.find(&rel).ok().flatten()?;
             let is_it = node.nlink > 1 && node.kind == upper.kind;
+            // With all its names gone the layer's file, which has as many, stands for it.
+            let leaves = upper.nlink >= node.nlink && self.removed_names(&node) >= node.nlink;
             let at = Loc::Target(cover, rel);
             let changed = true;
-            is_it.then_some(Other { at, node, changed })
+            (is_it && !leaves).then_some(Other { at, node, changed })
         })
+    }
+
+    /// How many names of a real file the session has removed.
+    fn removed_names(&self, node: &Node) -> u32 {
+        let removed = self.removed_names.get_or_init(|| {
+            let mut removed = HashMap::new();
+            for item in &self.scanned.items {
+                if let (What::Deleted, Some(real)) = (&item.what, &item.real) {
+                    *removed.entry(names::inode(real)).or_insert(0) += 1;
+                }
+            }
+            removed
+        });
+        removed.get(&names::inode(node)).copied().unwrap_or(0)
     }
 
     /// Whether any real file that the session has changed, moved or removed has several names.

@@ -123,8 +123,11 @@ impl Supervisor {
         if !done && !self.still_asks(asked)? {
             return Ok(());
         }
-        // What is mounted below a directory, to protect it say, holds for its path: it neither goes along nor is left behind.
+        // What is mounted below a directory, to protect it say, holds for its path: it neither goes along nor is left behind. Names
+        // like `/` and `.` the kernel refuses itself.
         let holds_mount = directory
+            && a.is_plain()
+            && b.is_plain()
             && (self.covers.has_mount_below(&old) || exchange && self.covers.has_mount_below(&new));
         let mut result = if done {
             Ok(())
