@@ -208,41 +208,6 @@ as_everyone! {
         assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
     }
 
-    fn jobs_go_to_the_background_and_come_back(scene: &Scene) {
-        if !has(scene, "python3") || !has(scene, "bash") {
-            return;
-        }
-        let done = talk(
-            scene,
-            &["bash", "--norc", "--noprofile", "-i"],
-            &[
-                "s:PS1='> '\n", "s:\"$EFFIGY\" run -n -s s -- sh -c 'echo rea''dy; while read line; do echo got-$line | tee -a f; done'; echo sta''tus $?\n",
-                "e:ready", "s:\u{1a}", "e:Stopped", "s:bg; echo beh''ind\n", "e:behind", "s:fg\n", "e:run -n", "s:one\n", "e:got-one",
-                "s:\u{1a}", "e:Stopped", "s:fg; echo sta''tus $?\n", "e:run -n", "s:two\n", "e:got-two", "s:\u{3}", "e:status 130", "s:exit\n",
-            ],
-        );
-        done.must_succeed();
-        assert_eq!(scene.summary("s"), ["A @/area/work/f"]);
-    }
-
-    fn a_run_in_the_background_leaves_the_terminal_to_the_shell(scene: &Scene) {
-        if !has(scene, "python3") || !has(scene, "bash") {
-            return;
-        }
-        let done = talk(
-            scene,
-            &["bash", "--norc", "--noprofile", "-i"],
-            &[
-                "s:PS1='> '\n", "s:\"$EFFIGY\" run -s s -- sh -c 'echo rea''dy; sleep 1; echo x >f'\n",
-                "e:ready", "s:\u{1a}", "e:Stopped", "s:bg\n", "e:commit.*keep",
-                // What is typed is the shell's until the run is brought to the front, and then it answers the question.
-                "s:echo mi''ne\n", "e:mine", "s:fg\n", "e:run -s", "s:y\n", "e:committed", "s:exit\n",
-            ],
-        );
-        done.must_succeed();
-        assert_eq!(scene.sh("cat f").run().must_succeed().text(), "x\n");
-    }
-
     fn what_stops_nothing_outside_stops_nothing_inside(scene: &Scene) {
         if !has(scene, "python3") {
             return;
