@@ -13,6 +13,7 @@ use effigy_journal::archive::Owners;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -124,7 +125,6 @@ impl Scanned {
 
     /// The cover that has a path, and the path below it.
     pub(crate) fn place(&self, session: &Session, path: &Path) -> Option<(u32, Vec<u8>)> {
-        use std::os::unix::ffi::OsStrExt as _;
         let covers = session.record.covers.iter().enumerate();
         let (index, cover) = covers
             .filter(|(_, cover)| path.starts_with(&cover.mount_point))

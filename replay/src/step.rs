@@ -110,6 +110,23 @@ pub(crate) struct SetMeta {
     pub(crate) aid: bool,
 }
 
+impl SetMeta {
+    /// Of an inode that is there. A time that stays is not set.
+    pub(crate) fn of(target: Loc, node: Node, before: Meta, mut after: Meta) -> Self {
+        if after.mtime == before.mtime {
+            after.mtime = None;
+        }
+        Self {
+            target,
+            node,
+            before,
+            after,
+            made_by: None,
+            aid: false,
+        }
+    }
+}
+
 /// Changes the content of a real file that has several names, so that all of them follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rewrite {
@@ -122,6 +139,30 @@ pub(crate) struct Rewrite {
     pub(crate) source: Vec<u8>,
     /// A copy of the old content, in the session's directory.
     pub(crate) archive: Vec<u8>,
+}
+
+impl Rewrite {
+    /// Gives the file `old` at `target` the `len` bytes of a file in the session's directory, and attributes.
+    pub(crate) fn with(
+        (target, old): (Loc, Node),
+        (before, after): (Meta, Meta),
+        (source, len): (Vec<u8>, u64),
+        archive: Vec<u8>,
+    ) -> Self {
+        let mut new = old;
+        new.size = len;
+        new.mtime = after.mtime.unwrap_or(old.mtime);
+        new.mode = after.mode;
+        Self {
+            target,
+            old,
+            before,
+            new,
+            after,
+            source,
+            archive,
+        }
+    }
 }
 
 /// What a [`Make`] makes.

@@ -374,10 +374,7 @@ impl<'a> Builder<'a> {
 
     /// A file with several names of which this one was given to another file of the same content.
     fn is_replaced(&self, item: &Item) -> bool {
-        let several = item
-            .real
-            .is_some_and(|real| !real.is_dir() && real.nlink > 1);
-        several && !self.is_same_file(item)
+        has_several_names(item) && !self.is_same_file(item)
     }
 
     fn new_directory(&mut self, index: usize) -> Result<usize, PlanError> {

@@ -43,6 +43,10 @@ impl EarlySync {
 
     /// Ends it. The kernel tells of a failed write once (errseq in syncfs(2)): who has heard of it has to pass it on.
     pub(super) fn end(mut self) -> io::Result<()> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
         self.stop = None;
         let ended = self.thread.take().map(JoinHandle::join);
         ended.map_or(Ok(()), |ended| ended.expect("the rounds do not panic"))
@@ -51,11 +55,8 @@ impl EarlySync {
 
 impl Drop for EarlySync {
     fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // Nobody reaches this but those who have failed already.
-            let _ = thread.join();
-        }
+        // One that was not ended is dropped by those who have failed already.
+        let _ended = self.stop();
     }
 }
 

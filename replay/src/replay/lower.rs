@@ -422,19 +422,12 @@ impl<'a> Lower<'a> {
                 path: self.ground.shown(fin),
             });
         };
-        let mut new = real;
-        new.size = bytes.len;
-        new.mtime = after.mtime.unwrap_or(real.mtime);
-        new.mode = after.mode;
-        self.rewrites.push(Step::Rewrite(Rewrite {
-            target,
-            old: real,
-            before,
-            new,
-            after,
-            source,
+        self.rewrites.push(Step::Rewrite(Rewrite::with(
+            (target, real),
+            (before, after),
+            (source, bytes.len),
             archive,
-        }));
+        )));
         Ok(())
     }
 

@@ -36,7 +36,7 @@ impl Parting {
             kept: target,
             real,
             before,
-            mut after,
+            after,
             bytes,
             ..
         } = self;
@@ -44,34 +44,13 @@ impl Parting {
             Some(Bytes {
                 from: Loc::Session(source),
                 len,
-            }) => {
-                let mut new = real;
-                new.size = len;
-                new.mtime = after.mtime.unwrap_or(real.mtime);
-                new.mode = after.mode;
-                Step::Rewrite(Rewrite {
-                    target,
-                    old: real,
-                    before,
-                    new,
-                    after,
-                    source,
-                    archive,
-                })
-            }
-            _ => {
-                if after.mtime == before.mtime {
-                    after.mtime = None;
-                }
-                Step::Meta(SetMeta {
-                    target,
-                    node: real,
-                    before,
-                    after,
-                    made_by: None,
-                    aid: false,
-                })
-            }
+            }) => Step::Rewrite(Rewrite::with(
+                (target, real),
+                (before, after),
+                (source, len),
+                archive,
+            )),
+            _ => Step::Meta(SetMeta::of(target, real, before, after)),
         }
     }
 }

@@ -59,19 +59,9 @@ impl Builder<'_> {
             after.mode = before.mode;
         }
         self.note_name(item, &real, &before, &after);
-        if after.mtime == before.mtime {
-            after.mtime = None;
-        }
         self.note_overwritten(index);
         let target = Loc::Target(item.cover, item.rel.clone());
-        self.metas.push(SetMeta {
-            target,
-            node: real,
-            before,
-            after,
-            made_by: None,
-            aid: false,
-        });
+        self.metas.push(SetMeta::of(target, real, before, after));
         Ok(())
     }
 
@@ -189,17 +179,8 @@ impl Builder<'_> {
             return self.rewrite_as(item, upper, old, before, source);
         }
         self.note_name(item, &old, &before, &after);
-        if after.mtime == before.mtime {
-            after.mtime = None;
-        }
-        self.metas.push(SetMeta {
-            target: Loc::Target(item.cover, item.rel.clone()),
-            node: old,
-            before,
-            after,
-            made_by: None,
-            aid: false,
-        });
+        let target = Loc::Target(item.cover, item.rel.clone());
+        self.metas.push(SetMeta::of(target, old, before, after));
         Ok(())
     }
 }
